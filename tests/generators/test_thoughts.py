@@ -55,7 +55,9 @@ def test_thoughts_without_an_end_are_no_answer(text: str) -> None:
 
 def test_thoughts_that_take_the_usual_limit_get_a_larger_one() -> None:
     generator = MockGenerator("<think>" + "so " * 300 + "</think>It is [1].")
-    assert generator.generate("?") == "It is [1]."
-    assert [options.max_tokens for options in generator.options] == [256, 4096]
+    assert [generator.generate("?") for _ in range(2)] == ["It is [1]."] * 2
+    assert [options.max_tokens for options in generator.options] == [256, 4096, 4096]
     with pytest.raises(UnfinishedThoughtsError):
         generator.generate("?", GenerationOptions(max_tokens=100))
+    with pytest.raises(UnfinishedThoughtsError):
+        MockGenerator("<think>" + "so " * 5000).generate("?")

@@ -79,6 +79,8 @@ class Generator(Closable, ABC):
 
     name: str
     """Name in messages; it never holds a secret."""
+    _usual_tokens = GenerationOptions.max_tokens
+    """Limit where the user sets none."""
 
     @abstractmethod
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
@@ -106,7 +108,7 @@ class Generator(Closable, ABC):
     ) -> Iterator[str]:
         """Generate a text in pieces without the thoughts before it.
 
-        Where thoughts take all of the default ``max_tokens``, the text is made again with room for both.
+        Where thoughts take all of the default ``max_tokens``, texts have room for both from then on.
 
         Args:
             prompt: What to continue; texts and pictures for a generator that `SeesPictures`.
@@ -122,14 +124,17 @@ class Generator(Closable, ABC):
             ConfigError: The generator cannot follow an option.
             BackendError: The model or its server failed.
         """
-        options, seeing = options or GenerationOptions(), cast("Any", self)
+        chosen, seeing = options or GenerationOptions(), cast("Any", self)
+        if chosen.max_tokens == GenerationOptions.max_tokens:
+            chosen = replace(chosen, max_tokens=self._usual_tokens)
         stream = self.stream if isinstance(prompt, str) else partial(seeing.stream_parts, on_usage=on_usage)
         try:
-            yield from without_thoughts(stream(prompt, options))  # type: ignore[arg-type]
+            yield from without_thoughts(stream(prompt, chosen))  # type: ignore[arg-type]
         except UnfinishedThoughtsError:
-            if options.max_tokens != GenerationOptions.max_tokens:
+            if chosen.max_tokens != GenerationOptions.max_tokens:
                 raise
-            yield from self.answer(prompt, replace(options, max_tokens=_THOUGHT_TOKENS), on_usage=on_usage)
+            self._usual_tokens = _THOUGHT_TOKENS
+            yield from self.answer(prompt, options, on_usage=on_usage)
 
     def generate(self, prompt: str, options: GenerationOptions | None = None) -> str:
         """Generate a whole text without the thoughts before it; see `answer`.
