@@ -100,6 +100,13 @@ def test_a_refused_request_is_left_to_whoever_asked(status: int, message: str, i
     assert str(caught.value.error).endswith(f"refused the request ({status}: {message})")
 
 
+def test_a_parameter_that_is_refused_is_named() -> None:
+    body = json.dumps({"error": {"message": "Unsupported", "param": "seed", "code": "unsupported_parameter"}})
+    with pytest.raises(RefusedError) as caught:
+        ask(Answer(400, body.encode()))
+    assert caught.value.message == "seed: Unsupported"
+
+
 @pytest.mark.parametrize("body", [b"no json", b'{"data": NaN}', b"[" * 2**19, b"\xff\xfe"], ids=repr)
 def test_what_is_not_json_is_an_error_of_the_server(body: bytes) -> None:
     with pytest.raises(BackendError, match="sent what is not JSON: ") as caught:

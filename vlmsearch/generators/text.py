@@ -53,15 +53,17 @@ class Detokenizer:
         return self._decode(tokens)[len(before) :]
 
 
-def until_stop(pieces: Iterator[str], stop: tuple[str, ...]) -> Iterator[str]:
+def until_stop(pieces: Iterator[str], stop: tuple[str, ...], tag: str = "") -> Iterator[str]:
     """Yield the pieces up to the stop word that is complete first.
 
-    What may become one is held back until that is clear.
+    What may become one is held back until that is clear. ``tag`` is that of thoughts with which the prompt ended.
 
     ``pieces`` is closed, where it can be, as soon as a stop word is found or the caller stops reading.
     """
     held = ""
     with closing_at_end(pieces):
+        if tag:
+            yield tag
         for piece in pieces:
             held += piece
             places = [(at + len(word), at) for word in stop if (at := held.find(word)) >= 0]

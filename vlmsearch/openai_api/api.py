@@ -161,14 +161,15 @@ class JsonApi(HttpClient):
 
     def _detail(self, response: httpx.Response) -> str:
         """Return what a response says of its error, in one line. The key is never in it."""
-        text = self.beginning(response)
+        text, param = self.beginning(response), None
         said: object = text
         with suppress(ValueError):
             said = parse_json(text)
         for name in ("error", "message", "detail"):
             if isinstance(said, dict) and name in said:
-                said = said[name]
-        return redact(str(said) or response.reason_phrase, [self.key], max_chars=300)
+                param, said = said.get("param"), said[name]
+        message = f"{param}: {said}" if param else str(said)
+        return redact(message or response.reason_phrase, [self.key], max_chars=300)
 
 
 def in_parts(
@@ -195,28 +196,36 @@ def in_parts(
     return [*in_parts(items[:middle], ask, alone), *in_parts(items[middle:], ask, alone)]
 
 
-def in_order(answer: Any, under: str | None, key: str, count: int, what: str) -> list[Any]:
+def in_order(
+    answer: Any, under: str, keys: Sequence[str], count: int, what: str, *, is_sorted: bool = False
+) -> list[Any]:
     """Return a value of each entry of an answer, in the order of their indexes.
 
+    Servers behind protobuf leave an index of 0 out, as the default of its type. Others send none at all.
+
     Args:
-        answer: JSON of the server.
-        under: Key of the entries; None where the answer is their list.
-        key: Key of the value.
+        answer: JSON of the server: the entries, or an object with them.
+        under: Key of the entries.
+        keys: Names of the value; the first that an entry has counts.
         count: Number of the entries.
         what: Noun for the values, for the message.
+        is_sorted: Whether the entries come best first, so that their places say nothing.
 
     Raises:
         ValueError: It is not a list of such entries, one for each index; the message says how.
     """
     try:
-        entries = answer if under is None else answer[under]
-        values = {entry["index"]: entry[key] for entry in entries}
-        size = len(entries)
-    except (KeyError, TypeError) as exc:
+        entries = answer if isinstance(answer, list) else answer[under]
+        given = [entry.get("index") for entry in entries]
+        values = [next(entry[key] for key in keys if key in entry) for entry in entries]
+    except (AttributeError, KeyError, StopIteration, TypeError) as exc:
         raise ValueError(f"a list of {what}") from exc
-    if set(map(type, values)) - {int} or size != count or sorted(values) != list(range(count)):
+    has_places = not is_sorted and given.count(None) == len(given)
+    indexes = [*range(len(given))] if has_places else [0 if index is None else index for index in given]
+    if set(map(type, indexes)) - {int} or sorted(indexes) != [*range(count)]:
         raise ValueError(f"a list of {count} {what}, one for each index")
-    return [values[index] for index in range(count)]
+    places = dict(zip(indexes, values))
+    return [places[index] for index in range(count)]
 
 
 def plain_image() -> str:

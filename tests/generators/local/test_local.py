@@ -255,6 +255,19 @@ def test_a_chat_template_is_used_where_there_is_one(tmp_path: Path) -> None:
         assert generator.decode(generator.encode("hello")) == "hello"
 
 
+def test_thoughts_that_a_chat_template_begins_are_no_answer(tmp_path: Path) -> None:
+    from vlmsearch.generators.local.transformers import TransformersGenerator
+
+    shutil.copytree(BUNDLE, tmp_path / "chat")
+    settings = tmp_path / "chat" / "tokenizer_config.json"
+    template = {"chat_template": "{{ messages[0].content }}\nAnswer: <think>\n"}
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | template))
+    with TransformersGenerator(str(tmp_path / "chat")) as generator:
+        assert next(generator.stream("Why?")) == "<think>"
+        with pytest.raises(InvalidInputError, match="ended within its thoughts"):
+            generator.generate("Why?", GenerationOptions(max_tokens=3))
+
+
 @pytest.mark.parametrize("prefix", ["", "transformer."])
 def test_a_graph_is_written_for_other_sizes_and_types(tmp_path: Path, prefix: str) -> None:
     import torch

@@ -99,7 +99,7 @@ class Dialect:
         return arrays
 
     def _values(self, options: GenerationOptions, streaming: bool) -> Mapping[str, object]:
-        likeliest = options.temperature == 0
+        likeliest = not options.temperature
         return {
             "max_tokens": options.max_tokens,
             "temperature": None if likeliest else options.temperature,

@@ -29,6 +29,7 @@ from vlmsearch.generators.pictures import (
     refused_pictures,
 )
 from vlmsearch.generators.text import check_context, open_tokenizer, until_stop
+from vlmsearch.generators.thoughts import thought_tag
 from vlmsearch.generators.triton.dialects import Dialect
 from vlmsearch.media.images import data_url
 from vlmsearch.models.tokenizers import no_panics
@@ -116,7 +117,8 @@ class TritonGenerator(Generator):
         if not prompt:
             raise InvalidInputError("empty", f"{self.name} was given an empty prompt")
         chosen = options or GenerationOptions()
-        return until_stop(self._pieces(self._chat(prompt) if self._chat else prompt, chosen), chosen.stop)
+        text = self._chat(prompt) if self._chat else prompt
+        return until_stop(self._pieces(text, chosen), chosen.stop, thought_tag(text))
 
     def stream_parts(
         self,
