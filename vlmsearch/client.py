@@ -186,7 +186,9 @@ class RemotePipeline(Index):
         from vlmsearch.openai_api.http import HttpClient, HttpOptions  # which take .1 s of a processor to import
 
         advice = "give an https:// URL, or connect(..., allow_plain_http=True) where the network is trusted"
-        options = HttpOptions(timeout, timeout, key_variable=TOKEN, plaintext_key=allow_plain_http)
+        options = HttpOptions(
+            timeout=timeout, connect_timeout=timeout, key_variable=TOKEN, plaintext_key=allow_plain_http
+        )
         self._server = HttpClient(url, options, key=token, advice=advice)
         self._index = index
         self._origin = Origin(self._server.url, index)

@@ -9,13 +9,17 @@ from typing import Any
 from vlmsearch.errors import ConfigError
 
 _FUNCTIONS = frozenset({"on_progress", "stop"})
+_MAX_COUNT = 2**24
 _SHOWN = 60
 """Characters of a wrong value that a message shows."""
 
 
 def shown(value: object) -> str:
     """Return a wrong value for a message: its beginning, after its type if the value does not show it."""
-    text = " ".join(f"{value!r:.{_SHOWN}}".split())
+    try:
+        text = " ".join(f"{value!r:.{_SHOWN}}".split())
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        text = "a value of too many digits"
     return text if isinstance(value, (str, int, float, bytes, type(None))) else f"{type(value).__name__} {text}"
 
 
@@ -52,10 +56,15 @@ def _several(rule: str, value: object, kinds: tuple[type, ...]) -> list[Any]:
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raise ConfigError for a number below 1, by its name; None is no number."""
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise ConfigError(f"{name} is at least 1, not {count}")
+    """Raise ConfigError for a number of things that nobody means, by its name; None is no number."""
+    check_bounds(1, _MAX_COUNT, **counts)
+
+
+def check_bounds(low: float, high: float, **given: float | None) -> None:
+    """Raise ConfigError for a number that is not from ``low`` to ``high``, by its name; None is no number."""
+    for name, number in given.items():
+        if number is not None and not low <= number <= high:
+            raise ConfigError(f"{name} is from {low:,.9g} to {high:,.9g}, not {shown(number)}")
 
 
 def check_number(name: str, value: object, low: float, high: float, *, kind: type = float) -> None:

@@ -25,7 +25,7 @@ _NAMES = {
 }
 """Stand-ins for heavy packages in type hints: reading a declaration imports none of them."""
 _ATTRIBUTES = re.compile(r"^Attributes:\n(.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
-_UNIONS = (Union, UnionType)
+UNIONS = (Union, UnionType)
 _LISTS = (Sequence, Collection, Iterable, tuple, frozenset)
 
 
@@ -102,7 +102,7 @@ class Option:
     @cached_property
     def takes_string(self) -> bool:
         """Return whether the option is a string or a list of strings."""
-        parts = get_args(self.type) if get_origin(self.type) in _UNIONS else ()
+        parts = get_args(self.type) if get_origin(self.type) in UNIONS else ()
         return len(parts) == 2 and str in parts and NoneType not in parts
 
     def check(self, value: object, of: str = "") -> None:
@@ -202,6 +202,8 @@ class Options:
             if option.is_list and isinstance(value, Iterator):
                 value = tuple(value)
             option.check(value)
+            if option.kind is float and value == 0:
+                object.__setattr__(self, name, 0.0)  # also for -0.0
             if option.is_list:
                 object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
 
@@ -274,4 +276,4 @@ def _doc(cls: type) -> str:
 def without_none(hint: Any) -> Any:
     """Return a type hint without the None that it allows beside one other type."""
     others = [part for part in get_args(hint) if part is not NoneType]
-    return others[0] if get_origin(hint) in _UNIONS and len(others) == 1 else hint
+    return others[0] if get_origin(hint) in UNIONS and len(others) == 1 else hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -100,7 +101,7 @@ def open_tokenizer(path: Path) -> Tokenizer:
 
     ConfigError if none is.
     """
-    file = path / "tokenizer.json" if path.is_dir() else path
+    file = path / "tokenizer.json" if os.path.isdir(path) else path
     try:
         tokenizer = read_tokenizer(file.read_bytes(), str(file))
     except OSError as exc:
@@ -119,9 +120,3 @@ def token_counter(path: Path) -> Callable[[str], int]:
             return len(tokenizer.encode(text, add_special_tokens=False).ids)
 
     return count
-
-
-def check_context(context: int | None) -> None:
-    """ConfigError for a model that reads nothing; None is one that is not known."""
-    if context is not None and context < 1:
-        raise ConfigError(f"context is at least 1 token, not {context}")

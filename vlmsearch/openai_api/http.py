@@ -20,7 +20,7 @@ from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch._util.cancellation import check_cancelled, on_cancel
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import check_unencrypted, redact
-from vlmsearch._util.retry import check_seconds, retrying
+from vlmsearch._util.retry import AttemptOptions, retrying, seconds
 from vlmsearch._util.tracing import trace_headers
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OverloadedError, one_line
 
@@ -32,21 +32,20 @@ _MAX_IDLE = 32
 
 
 @dataclass(frozen=True)
-class HttpOptions:
+class HttpOptions(AttemptOptions):
     """Options of the back ends that use a model server. In a URL, each is one of the back end.
 
     Attributes:
-        timeout: Seconds that the server may be silent, above 0.
-        connect_timeout: Seconds that it may take to connect, above 0.
-        retries: Number of further attempts while the server is unreachable, busy or starting.
+        timeout: Seconds that the server may be silent, from 0.001 to 1,000,000.
+        connect_timeout: Seconds that it may take to connect, likewise.
+        retries: Number of further attempts, from 0 to 20, while the server is unreachable, busy or starting.
         key_variable: Environment variable with the key, whose name ends in ``_API_KEY``; by default the back end's.
         plaintext_key: Whether the key may cross a network without TLS, for one that is trusted. Without it, over plain
             HTTP, the key is sent to this machine alone.
     """
 
-    timeout: float = 60.0
-    connect_timeout: float = 10.0
-    retries: int = 3
+    timeout: float = seconds(60.0)
+    connect_timeout: float = seconds(10.0)
     key_variable: str = ""
     plaintext_key: bool = False
 
@@ -88,9 +87,6 @@ class HttpClient(Closable):
         uses_proxies: bool = False,
         scheme: str = "",
     ) -> None:
-        check_seconds(timeout=options.timeout, connect_timeout=options.connect_timeout)
-        if options.retries < 0:
-            raise ConfigError(f"retries is at least 0, not {options.retries}")
         parsed = _server_url(url, scheme, options.key_variable)
         self.url = str(parsed).rstrip("/")
         self.host = parsed.raw_host.decode()

@@ -24,13 +24,13 @@ from vlmsearch.generators.openai.responses import (
 from vlmsearch.generators.pictures import (
     MAX_PICTURES,
     MAX_SIDE,
-    check_picture_options,
+    check_reading,
     estimate_tokens,
     images_in,
     is_about_pictures,
     refused_pictures,
 )
-from vlmsearch.generators.text import check_context, sum_by_word, until_stop
+from vlmsearch.generators.text import sum_by_word, until_stop
 from vlmsearch.media.images import data_url
 from vlmsearch.openai_api.api import JsonApi, RefusedError
 from vlmsearch.openai_api.http import DEFAULT_OPTIONS, HttpOptions
@@ -85,8 +85,7 @@ class OpenAIGenerator(Generator):
     ) -> None:
         if (tokenizer is None) != (context is None):
             raise ConfigError("openai: counts tokens with both ?tokenizer= and ?context=; one of them is missing")
-        check_context(context)
-        check_picture_options("openai", pictures, picture_tokens)
+        check_reading(context, pictures, picture_tokens)
         self._server = JsonApi("openai", location, options)
         self.name = self._server.name
         self._model = model

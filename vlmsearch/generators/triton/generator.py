@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 import uuid
@@ -23,12 +24,12 @@ from vlmsearch.generators.chat import find_chat_template
 from vlmsearch.generators.pictures import (
     MAX_PICTURES,
     MAX_SIDE,
-    check_picture_options,
+    check_reading,
     estimate_tokens,
     images_in,
     refused_pictures,
 )
-from vlmsearch.generators.text import check_context, open_tokenizer, until_stop
+from vlmsearch.generators.text import open_tokenizer, until_stop
 from vlmsearch.generators.triton.dialects import Dialect
 from vlmsearch.media.images import data_url
 from vlmsearch.models.tokenizers import no_panics
@@ -82,12 +83,11 @@ class TritonGenerator(Generator):
         tls: bool = False,
     ) -> None:
         address, named = _split(location, model)
-        check_context(context)
-        check_picture_options("triton", pictures, picture_tokens)
+        check_reading(context, pictures, picture_tokens)
         self.name = f"triton://{address}/{named}"
         self._timeout, self._deadline = timeout, deadline
         self._tokenizer = open_tokenizer(tokenizer) if tokenizer else None
-        self._chat = find_chat_template(tokenizer) if tokenizer and tokenizer.is_dir() and chat else None
+        self._chat = find_chat_template(tokenizer) if tokenizer and chat and os.path.isdir(tokenizer) else None
         self._connection = Connection(address, timeout=timeout, deadline=deadline, tls=tls)
         try:
             self._look(named)
