@@ -16,6 +16,7 @@ from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from vlmsearch._util.arguments import check_arguments, check_kind, shown, strings
+from vlmsearch._util.plain import finite_number
 from vlmsearch.errors import ConfigError
 
 _NAMES = {
@@ -158,8 +159,7 @@ class Option:
         example = "a mapping of fields to numbers, such as {'words': 0.5}"
         check_kind(self.name, value, Mapping, example)
         for name, weight in dict(value).items():  # type: ignore[call-overload]
-            is_weight = isinstance(weight, (int, float)) and not isinstance(weight, bool)
-            if not isinstance(name, str) or not is_weight:
+            if not isinstance(name, str) or finite_number(weight) is None:
                 raise ConfigError(f"`{self.name}` is {example}: weights are numbers of at least 0, not {shown(value)}")
 
     def _check_list(self, value: object) -> None:

@@ -35,7 +35,7 @@ def sanitise(text: str) -> str:
 
 def well_formed(text: str) -> str:
     """Return a text in valid Unicode, as tokenizers and wires need it: a half surrogate pair becomes a mark."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def utf8_bytes(text: str) -> bytes:

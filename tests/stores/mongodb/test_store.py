@@ -57,8 +57,8 @@ SECRET = "s3cret-Pa55"
         ("mongodb://host,/db", "the address of a database is"),
         ("mongodb://host/db?index=a.b", "the name of an index has .* not 'a.b'"),
         ("mongodb://host/db?index=system", "the name of an index has"),
-        ("mongodb://host/db?timeout=0", "timeout is above 0"),
-        ("mongodb://host/db?retries=99", "retries are from 0 to 20"),
+        ("mongodb://host/db?timeout=0", "`timeout` is from 0.001 to 1,000,000"),
+        ("mongodb://host/db?retries=99", "`retries` is from 0 to 20"),
         ("mongodb://host/db?tls_ca_file=x", "are for tls=true"),
         ("mongodb://host/db?tls=true&tls_ca_file=/no/such", "there is no file '/no/such'"),
         ("mongodb://host/db?auth_mechanism=NONE", "is one of SCRAM-SHA-256"),
@@ -66,7 +66,7 @@ SECRET = "s3cret-Pa55"
         ("mongodb+chroma://host/db?chroma=http:host", "is a server, such as http://host:8000"),
         ("mongodb+chroma://host/db?chroma=http:///folder", "is a server, such as http://host:8000"),
         ("mongodb+chroma://host/db?chroma=http://a@host:8000", "takes no user and password"),
-        ("mongodb+chroma://host/db?chroma=http://host&hnsw_ef_search=1", "hnsw_ef_search is at least 2"),
+        ("mongodb+chroma://host/db?chroma=http://host&hnsw_ef_search=1", "`ef_search` is from 2 to"),
     ],
 )
 def test_a_wrong_address_says_what_is_right(url: str, message: str) -> None:
