@@ -83,7 +83,7 @@ def test_a_scheme_that_others_use_suggests_the_store_that_is_meant(url: str, mea
         ),
         ("onnx:demo?precision=int4", "precision of encoder onnx: is one of int8, fp32, fp16, not 'int4'"),
         ("onnx:demo?threads=two", "threads of encoder onnx: is a whole number, not 'two'"),
-        ("onnx:demo?threads=0", "threads is from 1 to 1,024"),
+        ("onnx:demo?threads=0", "`threads` is from 1 to 1,024"),
         ("onnx:demo?threads=99999999999", "to 1,024, not 99999999999"),
         ("onnx:demo?threads", "not of the form name=value"),
         ("onnx:no-such-model", "no model 'no-such-model'; there are default, clip, demo"),

@@ -251,7 +251,7 @@ def test_logits_become_probabilities() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("cohere:http://localhost?batch_size=0", "batch_size is from 1 to 16,777,216, not 0"),
+        ("cohere:http://localhost?batch_size=0", "`batch_size` is from 1 to 16,777,216, not 0"),
         ("cohere:http://localhost?form=tei&images=true", r"\?form=tei has no place for images"),
         ("cohere:http://localhost?scores=raw", "is one of probability, logit"),
     ],

@@ -56,24 +56,15 @@ def _several(rule: str, value: object, kinds: tuple[type, ...]) -> list[Any]:
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raise ConfigError for a number of things that nobody means, by its name; None is no number."""
+    """Raise ConfigError for a count that is not from 1 to 16,777,216; None is no count."""
     check_bounds(1, _MAX_COUNT, **counts)
 
 
 def check_bounds(low: float, high: float, **given: float | None) -> None:
-    """Raise ConfigError for a number that is not from ``low`` to ``high``, by its name; None is no number."""
+    """Raise ConfigError for a number out of its bounds, by its name; None is no number."""
     for name, number in given.items():
         if number is not None and not low <= number <= high:
-            raise ConfigError(f"{name} is from {low:,.9g} to {high:,.9g}, not {shown(number)}")
-
-
-def check_number(name: str, value: object, low: float, high: float, *, kind: type = float) -> None:
-    """Raise TypeError or ConfigError unless a value is a number of ``kind`` from ``low`` to ``high``."""
-    kinds = (int,) if kind is int else (int, float)
-    if not isinstance(value, kinds) or isinstance(value, bool):
-        raise TypeError(f"`{name}` is a {'whole number' if kind is int else 'number'}, not {shown(value)}")
-    if not low <= value <= high:
-        raise ConfigError(f"`{name}` is from {low:,g} to {high:,g}, not {value!r}")
+            raise ConfigError(f"`{name}` is from {low:,.9g} to {high:,.9g}, not {shown(number)}")
 
 
 def check_kind(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:

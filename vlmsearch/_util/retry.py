@@ -42,7 +42,7 @@ MIN_SECONDS, MAX_SECONDS = 0.001, 1e6
 
 
 def check_seconds(**limits: float) -> None:
-    """Raise ConfigError for a time that is too short or too long to wait, by its option's name."""
+    """Raise ConfigError for a time that nobody can wait, by its option's name."""
     check_bounds(MIN_SECONDS, MAX_SECONDS, **limits)
 
 

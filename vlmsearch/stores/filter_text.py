@@ -44,7 +44,7 @@ _KEYWORDS = frozenset({"and", "or", "not", "in"})
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?P<fraction>\.[0-9]*)?|(?P<point>\.[0-9]+))(?P<exponent>[eE][+-]?[0-9]+)?")
 _DATE = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2}))?)?|([0-9]{4})([0-9]{2})([0-9]{2})")
 _DEEPEST = MAX_DEPTH // 4
-"""Brackets in brackets; each takes up to four levels of objects and lists, and a few calls."""
+"""Brackets in brackets: each takes up to four levels of objects and lists."""
 _EXAMPLES = 'year>=2020, or {"year": {"$gte": 2020}}'
 _SHOWN = 30
 """Characters of the text that a message repeats."""

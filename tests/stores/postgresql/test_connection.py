@@ -102,7 +102,7 @@ def _log(server: PostgresServer, text: str) -> int:
         ("postgresql://host/db?tls=false&tls_ca_file=x", "are for connections with TLS"),
         ("postgresql://host/db?tls_ca_file=/no/such", "there is no file '/no/such'"),
         ("postgresql://host/db?target_session_attrs=best", "target_session_attrs"),
-        ("postgresql://host/db?ef_search=0", "ef_search is from 1 to 1,000"),
+        ("postgresql://host/db?ef_search=0", "`ef_search` is from 1 to 1,000"),
     ],
 )
 def test_what_is_wrong_with_a_url_is_said(url: str, message: str) -> None:
