@@ -227,6 +227,7 @@ def changed(**changes: Any) -> Any:
         (changed(relevance_score="high"), "finite numbers"),
         (changed(relevance_score=None), "finite numbers"),
         (changed(relevance_score=True), "finite numbers"),
+        (changed(relevance_score=10**400), "finite numbers"),
         (changed(relevance_score=3.2), r"probabilities \(3.2 is none; \?scores=logit takes logits\)"),
         (changed(relevance_score=-0.1), "probabilities"),
         (lambda _: {"results": None}, "not a list of scores"),

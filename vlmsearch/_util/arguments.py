@@ -64,7 +64,7 @@ def check_bounds(low: float, high: float, **given: float | None) -> None:
     """Raise ConfigError for a number out of its bounds, by its name; None is no number."""
     for name, number in given.items():
         if number is not None and not low <= number <= high:
-            raise ConfigError(f"`{name}` is from {low:,.9g} to {high:,.9g}, not {shown(number)}")
+            raise ConfigError(f"`{name}` is from {low:,.12g} to {high:,.12g}, not {shown(number)}")
 
 
 def check_kind(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:

@@ -105,7 +105,8 @@ def _numpy_value(value: Any) -> Any:
 def finite_number(value: object) -> float | None:
     """Return a number as a float, 0 for -0.0.
 
-    It is None for other objects, and for numbers that are not finite or beyond all floats."""
+    It is None for other objects, and for numbers that are not finite or beyond all floats.
+    """
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     return cast("float", value) + 0.0 if is_number else None
 

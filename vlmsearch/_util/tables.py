@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from vlmsearch._util.options import UNIONS, without_none
+from vlmsearch._util.options import without_none
 from vlmsearch.errors import ConfigError
 
 if sys.version_info >= (3, 11):
@@ -94,8 +94,6 @@ def convert(text: str, kind: object, where: str) -> object:
             return int(text) if kind is int else float(text)
     if kind in _PLAIN or typing.get_origin(kind) is Literal:
         return check(text, kind, where)
-    if kind is not Path and typing.get_origin(kind) not in UNIONS:
-        raise ConfigError(f"{where} is not for a URL")
     return Path(text) if kind is Path else text
 
 
