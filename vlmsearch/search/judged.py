@@ -44,7 +44,7 @@ class JudgedQuery:
 
     Attributes:
         id: Names the query in its file.
-        relevant: The grades, from 1 to 2,147,483,647, of the documents that answer it, by their ids; none where nothing does.
+        relevant: The grades, above 0, of the documents that answer it, by their ids; none where nothing does.
         text: What is looked for.
         image: What is looked for, alone or beside the text.
 
