@@ -25,7 +25,7 @@ from vlmsearch import verbs
 from vlmsearch._util.arguments import check_arguments, check_kind, paths as path_list, strings
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.options import options_of
-from vlmsearch._util.text import well_formed
+from vlmsearch._util.text import json_bytes
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
@@ -510,8 +510,7 @@ class RemotePipeline(Index):
     @contextmanager
     def _exchange(self, method: str, target: str, form: Form | None) -> Iterator[httpx.Response]:
         """Yield the answer, unread; raise the error that it stands for."""
-        text = "" if form is None else json.dumps(form, ensure_ascii=False, separators=(",", ":"))
-        body = well_formed(text).encode() or None
+        body = None if form is None else json_bytes(form)
         with self._server.exchange(method, target, body) as response:
             if response.is_error:
                 raise _error(response, self._server, self._origin)

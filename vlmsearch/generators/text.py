@@ -9,6 +9,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from vlmsearch._util.closable import closing_at_end
+from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.tokenizers import no_panics, read_tokenizer
 
@@ -117,6 +118,6 @@ def token_counter(path: Path) -> Callable[[str], int]:
 
     def count(text: str) -> int:
         with no_panics(str(path)):
-            return len(tokenizer.encode(text, add_special_tokens=False).ids)
+            return len(tokenizer.encode(well_formed(text), add_special_tokens=False).ids)
 
     return count

@@ -12,6 +12,7 @@ import httpx
 
 from vlmsearch._util.closable import closing_at_end
 from vlmsearch._util.credentials import redact
+from vlmsearch._util.text import json_bytes
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
 from vlmsearch.generators.openai.responses import (
@@ -197,7 +198,7 @@ class OpenAIGenerator(Generator):
             streamed["stream_options"] = {"include_usage": True}
         while True:
             limit = self._limit  # another thread may learn that it has another name
-            data = json.dumps(self._body(prompt, options, limit) | streamed).encode()
+            data = json_bytes(self._body(prompt, options, limit) | streamed)
             try:
                 return stack.enter_context(self._server.exchange("POST", path, data))
             except (BackendError, RefusedError) as exc:

@@ -18,6 +18,7 @@ from vlmsearch._util.address import has_port
 from vlmsearch._util.cancellation import pause
 from vlmsearch._util.closable import closing_at_end
 from vlmsearch._util.retry import pauses
+from vlmsearch._util.text import well_formed
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
 from vlmsearch.generators.chat import find_chat_template
@@ -106,7 +107,7 @@ class TritonGenerator(Generator):
         if self._tokenizer is None:
             raise ConfigError(f"{self.name} counts no tokens without tokenizer=FILE in its URL")
         with no_panics(self.name):
-            return len(self._tokenizer.encode(self._chat(prompt) if self._chat else prompt).ids)
+            return len(self._tokenizer.encode(well_formed(self._chat(prompt) if self._chat else prompt)).ids)
 
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
         """Return the text in pieces; see `Generator.stream`. A model that is not decoupled gives it as one.
