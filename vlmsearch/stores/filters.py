@@ -6,6 +6,7 @@ The notation is MongoDB's: ``{"year": 2024}``, ``{"year": {"$gte": 2020, "$lt": 
 * numbers compare as IEEE 754 doubles, so 1 equals 1.0; a bool equals only a bool, a string only a string;
 * ``$gt $gte $lt $lte`` take numbers and match numbers only;
 * ``$ne`` and ``$nin`` also match documents that lack the key; every other operator needs it;
+* a filter has at most 100 conditions, 1,000 values, and 100 objects and lists within each other;
 * of a list, ``$eq`` and ``$in`` match where any of its strings does, ``$ne`` and ``$nin`` where none does.
 """
 
