@@ -436,9 +436,9 @@ def test_a_list_of_another_number_of_rows_is_refused() -> None:
     ("url", "message"),
     [
         ("openai:http://localhost/v1", r"needs \?model="),
-        ("openai:http://localhost/v1?model=m&dim=0", "dim is at least 1, not 0"),
-        ("openai:http://localhost/v1?model=m&batch_size=0", "batch_size is at least 1, not 0"),
-        ("openai:http://localhost/v1?model=m&concurrency=-1", "concurrency is at least 1"),
+        ("openai:http://localhost/v1?model=m&dim=0", "`dim` is from 1 to 16,777,216, not 0"),
+        ("openai:http://localhost/v1?model=m&batch_size=0", "`batch_size` is from 1 to 16,777,216, not 0"),
+        ("openai:http://localhost/v1?model=m&concurrency=-1", "`concurrency` is from 1 to"),
         ("openai:http://localhost/v1?model=m&images=true", "these have one: vllm, infinity, nim, jina"),
         ("openai:http://localhost/v1?model=m&form=tei&images=true", "these have one: vllm, infinity, nim, jina"),
         ("openai:http://localhost/v1?model=m&form=vllm&query_role=", "query_role and document_role are not empty"),

@@ -238,6 +238,7 @@ def changed(**changes: Any) -> Any:
         (changed(relevance_score="high"), "finite numbers"),
         (changed(relevance_score=None), "finite numbers"),
         (changed(relevance_score=True), "finite numbers"),
+        (changed(relevance_score=10**400), "finite numbers"),
         (changed(relevance_score=3.2), r"probabilities \(3.2 is none; \?scores=logit takes logits\)"),
         (changed(relevance_score=-0.1), "probabilities"),
         (changed(index=None), "a list of 3 scores"),
@@ -263,7 +264,7 @@ def test_logits_become_probabilities() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("cohere:http://localhost?batch_size=0", "batch_size is at least 1, not 0"),
+        ("cohere:http://localhost?batch_size=0", "`batch_size` is from 1 to 16,777,216, not 0"),
         ("cohere:http://localhost?form=tei&images=true", r"\?form=tei has no place for images"),
         ("cohere:http://localhost?scores=raw", "is one of probability, logit"),
     ],

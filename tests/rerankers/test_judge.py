@@ -164,7 +164,7 @@ def test_options_are_the_judges_or_else_the_generators() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("judge:mock:?image_size=0", "image_size is at least 1, not 0"),
+        ("judge:mock:?image_size=0", "`image_size` is from 1 to 16,777,216, not 0"),
         ("judge:mock:?concurrency=many", "concurrency of reranker judge: is a whole number"),
         ("judge:extractive:?nothing=1", "generator extractive: has no option 'nothing'; it has quotes"),
         ("judge:Qwen/Qwen3-VL", "is not the URL of a generator"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing_extensions import override
 
 from vlmsearch._util.credentials import redact
 from vlmsearch._util.strict_json import parse_json
+from vlmsearch._util.text import json_bytes
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, TextTruncatedWarning
 from vlmsearch.openai_api.http import HttpClient, HttpOptions, wait_asked
 
@@ -103,8 +103,7 @@ class JsonApi(HttpClient):
             ConfigError: The server refused the key or the path.
             BackendError: The server failed, or sent what is not JSON or is too large.
         """
-        data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-        return self._ask("POST", path, data, max_bytes)
+        return self._ask("POST", path, json_bytes(body), max_bytes)
 
     def get(self, path: str, *, max_bytes: int) -> Any:
         """Return the JSON under a path. Errors are those of `post`, and ConfigError for a request that is refused."""

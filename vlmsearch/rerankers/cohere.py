@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.batching import groups
+from vlmsearch._util.plain import finite_number
 from vlmsearch._util.text import utf8_bytes, well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.openai_api.api import (
@@ -181,10 +182,11 @@ class _Content:
 
 def _scores_of(answer: Any, count: int) -> list[float]:
     """Return the scores of an answer in the order of the documents. ValueError where it is no such answer."""
-    scores = in_order(answer, "results", ["relevance_score", "score"], count, "scores", is_sorted=True)
-    if set(map(type, scores)) - {int, float} or not all(map(math.isfinite, scores)):
+    given = in_order(answer, "results", ["relevance_score", "score"], count, "scores", is_sorted=True)
+    scores = [score for score in map(finite_number, given) if score is not None]
+    if len(scores) < len(given):
         raise ValueError("a list of scores that are finite numbers")
-    return list(map(float, scores))
+    return scores
 
 
 def _checked(score: float) -> float:

@@ -208,7 +208,7 @@ def test_a_model_that_fails_while_it_runs_is_named(width: int) -> None:
 def test_wrong_names_and_damage_are_clear(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no language model 'gpt9' for ONNX Runtime; there is demo-gpt2"):
         open_generator("onnx:gpt9")
-    with pytest.raises(ConfigError, match="threads is at least 1"):
+    with pytest.raises(ConfigError, match="`threads` is from 1 to 1,024"):
         open_generator("onnx:demo-gpt2?threads=0")
     with pytest.raises(ConfigError, match="is not a folder"):
         open_generator(f"transformers:{tmp_path}/none")

@@ -13,6 +13,7 @@ import httpx
 
 from vlmsearch._util.closable import closing_at_end
 from vlmsearch._util.credentials import redact
+from vlmsearch._util.text import json_bytes
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
 from vlmsearch.generators.openai.responses import (
@@ -26,13 +27,13 @@ from vlmsearch.generators.openai.responses import (
 from vlmsearch.generators.pictures import (
     MAX_PICTURES,
     MAX_SIDE,
-    check_picture_options,
+    check_reading,
     estimate_tokens,
     images_in,
     is_about_pictures,
     refused_pictures,
 )
-from vlmsearch.generators.text import check_context, sum_by_word, until_stop
+from vlmsearch.generators.text import sum_by_word, until_stop
 from vlmsearch.generators.thoughts import UnfinishedThoughtsError
 from vlmsearch.media.images import data_url
 from vlmsearch.openai_api.api import JsonApi, RefusedError
@@ -102,8 +103,7 @@ class OpenAIGenerator(Generator):
     ) -> None:
         if (tokenizer is None) != (context is None):
             raise ConfigError("openai: counts tokens with both ?tokenizer= and ?context=; one of them is missing")
-        check_context(context)
-        check_picture_options("openai", pictures, picture_tokens)
+        check_reading(context, pictures, picture_tokens)
         self._server = JsonApi("openai", location, options)
         self.name = self._server.name
         self._model = model
@@ -214,7 +214,7 @@ class OpenAIGenerator(Generator):
         while True:
             body = self._body(prompt, options) | {"stream": True}
             try:
-                return stack.enter_context(self._server.exchange("POST", path, json.dumps(body).encode()))
+                return stack.enter_context(self._server.exchange("POST", path, json_bytes(body)))
             except (BackendError, RefusedError) as exc:
                 self._raise_better(exc, prompt, body)
 
