@@ -56,7 +56,10 @@ def _several(rule: str, value: object, kinds: tuple[type, ...]) -> list[Any]:
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raise ConfigError for a count that is not from 1 to 16,777,216; None is no count."""
+    """Raise ConfigError for a count out of its bounds; None is no count.
+
+    They are 1 and 16,777,216.
+    """
     check_bounds(1, _MAX_COUNT, **counts)
 
 
