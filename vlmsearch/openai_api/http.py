@@ -205,13 +205,15 @@ class HttpClient(Closable):
             BackendError: It is of another type, compressed or too long, or an event is longer than ``max_event``.
         """
         self._check_plain(response)
-        if "text/event-stream" not in response.headers.get("content-type", "text/event-stream").lower():
+        kind = response.headers.get("content-type", "").lower()
+        if kind and "text/event-stream" not in kind:
             raise self.other("a stream of events", self.beginning(response))
         if max_bytes is None:
             response.request.extensions["clock"].end = math.inf
         decoder = IncrementalNewlineDecoder(getincrementaldecoder("utf-8-sig")("replace"), translate=True)
-        name, data, rest, size, total = "", list[str](), list[str](), 0, 0
+        name, data, rest, size, total, first = "", list[str](), list[str](), 0, 0, b""
         for piece in chain(response.iter_raw(), (b"",)):
+            first = first or piece
             size, total = size + len(piece), total + len(piece)
             self._check_length(size, max_event)
             self._check_length(total, max_bytes or total)
@@ -221,6 +223,7 @@ class HttpClient(Closable):
                 key, _, value = line.partition(":")
                 if not line:
                     if data:
+                        kind = kind or "known"
                         yield name, "\n".join(data)
                     name, data, size = "", [], 0
                 elif key == "event":
@@ -228,6 +231,8 @@ class HttpClient(Closable):
                 elif key == "data":
                     data.append(value.removeprefix(" "))
             rest.append(tail)
+        if not kind:
+            raise self.other("a stream of events", first.decode("utf-8", "replace"))
 
     def beginning(self, response: httpx.Response) -> str:
         """Return the first bytes of a body as a text; "" of one that is compressed."""
