@@ -85,6 +85,12 @@ def test_a_wrong_address_says_what_is_right(url: str, message: str) -> None:
         open_store(url)
 
 
+@pytest.mark.parametrize("options", [f"appName={'a' * 129}", "tls=true&authMechanism=MONGODB-X509&authSource=admin"])
+def test_what_the_driver_does_not_take_is_said_in_one_line(options: str) -> None:
+    with open_store(f"mongodb://localhost/db?{options}") as store, pytest.raises(ConfigError, match="cannot be opened"):
+        store.manifest()
+
+
 def test_a_secret_in_a_url_is_refused_and_not_repeated() -> None:
     for url in (f"mongodb://user:{SECRET}@host/db", f"mongodb+chroma://user:{SECRET}@host/db?chroma=http://vec"):
         with pytest.raises(ConfigError, match="VLMSEARCH_MONGO_PASSWORD") as caught:

@@ -188,7 +188,10 @@ class MongoConnection:
     def _connected(self) -> MongoClient[Row]:
         with self._opening:
             if self._client is None:
-                self._client = self.make_client()
+                try:
+                    self._client = self.make_client()
+                except ValueError as exc:
+                    raise ConfigurationError(str(exc)) from exc
             return self._client
 
     def _translate(self, exc: Exception, operation: str) -> VlmsearchError:
