@@ -122,8 +122,8 @@ class MongoOptions:
             raise ConfigError(
                 f"timeout is above 0 and retries are from 0 to {MAX_RETRIES}, not {self.timeout:g} and {self.retries}"
             )
-        if not self.tls and (self.tls_ca_file or self.tls_certificate_key_file):
-            raise ConfigError("tls_ca_file and tls_certificate_key_file are for tls=true")
+        if not self.tls and (self.tls_ca_file or self.tls_certificate_key_file or self.tls_allow_invalid_hostnames):
+            raise ConfigError("tls_ca_file, tls_certificate_key_file and tls_allow_invalid_hostnames are for tls=true")
         for path in (self.tls_ca_file, self.tls_certificate_key_file):
             if path is not None and not path.is_file():
                 raise ConfigError(f"there is no file {str(path)!r} for TLS")
@@ -131,15 +131,10 @@ class MongoOptions:
 
 DEFAULT_OPTIONS = MongoOptions()
 _WRITES = "a write counts when a majority of the servers has it on disk"
-_READS = "what is read is what was written last"
-_TLS = "certificates are checked, and tls_ca_file names authorities of your own"
 PINNED: Mapping[str, tuple[str, str]] = {
     "w": ("majority", _WRITES),
     "journal": ("true", _WRITES),
-    "readpreference": ("primary", _READS),
-    "readconcernlevel": ("local", _READS),
-    "tlsinsecure": ("false", _TLS),
-    "tlsallowinvalidcertificates": ("false", _TLS),
+    "readpreference": ("primary", "what is read is what was written last"),
 }
 """Options of the driver's own URLs that have one value here, and why."""
 
