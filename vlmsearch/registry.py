@@ -368,6 +368,8 @@ def _arguments(factory: Callable[..., object], url: Url, name: str) -> dict[str,
             raise ConfigError(f"{name} has no option {option!r}; {suggest(option, options)}{have}")
         group, argument, annotation = options[option]
         values = arguments if group is None else grouped.setdefault(group, {})
+        if argument in values:
+            raise ConfigError(f"option {option} of {name} is given twice: once is enough")
         values[argument] = convert(text, annotation, f"option {option} of {name}")
     return arguments | {argument: make(**fields) for (argument, make), fields in grouped.items()}
 

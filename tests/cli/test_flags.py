@@ -102,6 +102,8 @@ def test_what_kubernetes_and_docker_set_for_a_service_of_our_name_is_no_option(m
         assert serve.make_context("serve", []).params["port"] is None
     monkeypatch.setenv("VLMSEARCH_PORT", "9000")
     assert serve.make_context("serve", []).params["port"] == 9000
+    monkeypatch.setenv("VLMSEARCH_STORE", "tcp://10.0.0.1:80")  # no Service has a variable of this name
+    assert serve.make_context("serve", []).params["store"] == "tcp://10.0.0.1:80"
     monkeypatch.setenv("VLMSEARCH_PORT", "tcp://")
     with pytest.raises(click.BadParameter, match="not a valid integer"):
         serve.make_context("serve", [])

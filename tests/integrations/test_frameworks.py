@@ -253,7 +253,7 @@ def test_iterators_are_as_good_as_lists(frameworks: Frameworks, files: list[str]
     metadatas = ({"year": year} for year in (2019, 2020))
     assert store.add_texts((text for text in ("one dog", "two cats")), metadatas, ids=iter(("1", "2"))) == ["1", "2"]
     assert [found.metadata for found in store.get_by_ids(iter(["2", "1"]))] == [{"year": 2020}, {"year": 2019}]
-    assert asyncio.run(store.aadd_texts((text for text in ("three",)), ids=iter(("3",)))) == ["3"]  # type: ignore[arg-type]
+    assert asyncio.run(store.aadd_texts("three", ids=iter(("3",)))) == ["3"]  # type: ignore[arg-type]
     assert store.add_documents(LangchainDocument(text, id=text) for text in ("4", "5")) == ["4", "5"]  # type: ignore[arg-type]
     assert len(store.add_images(iter(files), texts=iter(["a"] * len(files)))) == len(files)
     nodes = (TextNode(id_=text, text=text) for text in ("6", "7"))

@@ -314,7 +314,7 @@ def test_a_proxy_may_pass_on_the_names_that_are_allowed(folder: Path) -> None:
         headers = {"Host": name, "Origin": f"https://{name}"}
         return streamable_http_client(url, http_client=create_mcp_http_client(headers=headers))
 
-    with over_http(folder, "--allow-host", "search.example.com", "--allow-host", "[fd00::1]:8443") as url:
+    with over_http(folder, "--allow-host", "Search.example.com", "--allow-host", "[fd00::1]:8443") as url:
         for name in ("search.example.com", "search.example.com:8443", "[fd00::1]:8443", url.split("/")[2]):
             assert with_client(client_of(name), everything)[0] == EXPECTED
         for name in ("evil.example", "search.example.com.evil.example", "evil.search.example.com"):

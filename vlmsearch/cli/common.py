@@ -99,9 +99,9 @@ class _Option(click.Option):
     """An option that Kubernetes and Docker do not set: a Service `vlmsearch` gives pods VLMSEARCH_PORT=tcp://..."""
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        """Return the value of the variable, unless it is a service link."""
+        """Return the value of the variable, unless it is the service link of a port."""
         value = super().resolve_envvar_value(ctx)
-        return None if value and _SERVICE_LINK.fullmatch(value) else value
+        return None if value and self.type is PORT and _SERVICE_LINK.fullmatch(value) else value
 
 
 def option(*names: str, has_variable: bool = True, **settings: Any) -> Callable[[Function], Function]:

@@ -646,11 +646,11 @@ def unpack(document: Document, image_folder: Path | None = None, passage: Passag
 
 
 def columns(what: str, items: Iterable[Any], **others: Iterable[Any] | None) -> list[list[Any]]:
-    """Return items and what is given for each as lists. None is a list of None.
+    """Return items and what is given for each as lists. A text is a list of one; None is a list of None.
 
     ValueError where there are not as many.
     """
-    rows = list(items)
+    rows = [items] if isinstance(items, str) else list(items)
     lists = {name: [None] * len(rows) if values is None else list(values) for name, values in others.items()}
     for name, values in lists.items():
         if isinstance(others[name], str) or len(values) != len(rows):

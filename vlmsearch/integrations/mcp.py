@@ -171,7 +171,8 @@ def allow_hosts(hosts: Collection[str]) -> TransportSecuritySettings:
     for host in hosts:
         if parse_address(host) is None:
             raise ConfigError(f"a host is a name such as search.example.com, or search.example.com:8443, not {host!r}")
-    names = [form for host in ("127.0.0.1", "localhost", "[::1]", *hosts) for form in (host, f"{host}:*")]
+    allowed = ["127.0.0.1", "localhost", "[::1]", *map(str.lower, hosts)]
+    names = [form for host in allowed for form in (host, f"{host}:*")]
     origins = [f"{scheme}://{name}" for scheme in ("http", "https") for name in names]
     return TransportSecuritySettings(allowed_hosts=names, allowed_origins=origins)
 

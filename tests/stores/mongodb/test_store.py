@@ -69,7 +69,9 @@ SECRET = "s3cret-Pa55"
             "mongodb://host/db?readPreference=secondary",
             "has readPreference=primary, and nothing else",
         ),
-        ("mongodb://host/db?tls=true&tlsInsecure=true", "has tlsInsecure=false, and nothing else: certif"),
+        ("mongodb://host/db?tls=true&tlsInsecure=true", "has no option 'tlsInsecure'"),
+        ("mongodb://localhost/db?tlsAllowInvalidHostnames=true&directConnection=true", "are for tls=true"),
+        ("mongodb://host/db?tls=true&TLS=false", "option tls of store mongodb: is given twice"),
         ("mongodb://host/db?tls=true&tlsAllowInvalidHostnames=true&directConnection=true", "is for a forwarded port"),
         ("mongodb://localhost/db?tls=true&tlsAllowInvalidHostnames=true", "with direct_connection=true"),
         ("mongodb://host/db?directConection=true", "has no option 'directConection'; did you mean 'direct_connection'"),
@@ -83,6 +85,12 @@ SECRET = "s3cret-Pa55"
 def test_a_wrong_address_says_what_is_right(url: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         open_store(url)
+
+
+@pytest.mark.parametrize("options", [f"appName={'a' * 129}", "tls=true&authMechanism=MONGODB-X509&authSource=admin"])
+def test_what_the_driver_does_not_take_is_said_in_one_line(options: str) -> None:
+    with open_store(f"mongodb://localhost/db?{options}") as store, pytest.raises(ConfigError, match="cannot be opened"):
+        store.manifest()
 
 
 def test_a_secret_in_a_url_is_refused_and_not_repeated() -> None:

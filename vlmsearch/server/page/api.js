@@ -2,7 +2,7 @@
 
 import { h, openDialog } from "./dom.js";
 
-const ROOT = "api/v1";
+const ROOT = new URL("../api/v1", import.meta.url).pathname;
 const SIGNED_IN = "vlmsearch signed in"; // the token itself and its session are nothing that a script can read
 
 /** An error that the service answered, or that it could not be reached. */

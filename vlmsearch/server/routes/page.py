@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from fastapi import FastAPI
-from starlette.responses import FileResponse, Response
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -30,6 +31,7 @@ def add_page(app: FastAPI) -> None:
     app.add_api_route("/", _index, methods=["GET"], include_in_schema=False)
 
 
-async def _index() -> FileResponse:
-    """Show the page."""
-    return FileResponse(FOLDER / "index.html", headers=_ASK_AGAIN)
+async def _index(request: Request) -> HTMLResponse:
+    """Show the page. Its links have the prefix, since a proxy may show it there without a slash at the end."""
+    page = (FOLDER / "index.html").read_text("utf-8")
+    return HTMLResponse(page.replace('"page/', f'"{request.scope["root_path"]}/page/'), headers=_ASK_AGAIN)

@@ -118,8 +118,8 @@ class MongoOptions(AttemptOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.tls and (self.tls_ca_file or self.tls_certificate_key_file):
-            raise ConfigError("tls_ca_file and tls_certificate_key_file are for tls=true")
+        if not self.tls and (self.tls_ca_file or self.tls_certificate_key_file or self.tls_allow_invalid_hostnames):
+            raise ConfigError("tls_ca_file, tls_certificate_key_file and tls_allow_invalid_hostnames are for tls=true")
         for path in (self.tls_ca_file, self.tls_certificate_key_file):
             if path is not None and not os.path.isfile(path):
                 raise ConfigError(f"there is no file {str(path)!r} for TLS")
@@ -127,15 +127,10 @@ class MongoOptions(AttemptOptions):
 
 DEFAULT_OPTIONS = MongoOptions()
 _WRITES = "a write counts when a majority of the servers has it on disk"
-_READS = "what is read is what was written last"
-_TLS = "certificates are checked, and tls_ca_file names authorities of your own"
 PINNED: Mapping[str, tuple[str, str]] = {
     "w": ("majority", _WRITES),
     "journal": ("true", _WRITES),
-    "readpreference": ("primary", _READS),
-    "readconcernlevel": ("local", _READS),
-    "tlsinsecure": ("false", _TLS),
-    "tlsallowinvalidcertificates": ("false", _TLS),
+    "readpreference": ("primary", "what is read is what was written last"),
 }
 """Options of the driver's own URLs that have one value here, and why."""
 
@@ -186,7 +181,10 @@ class MongoConnection:
     def _connected(self) -> MongoClient[Row]:
         with self._opening:
             if self._client is None:
-                self._client = self.make_client()
+                try:
+                    self._client = self.make_client()
+                except ValueError as exc:
+                    raise ConfigurationError(str(exc)) from exc
             return self._client
 
     def _translate(self, exc: Exception, operation: str) -> VlmsearchError:
