@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 Api = Literal["chat", "completions"]
+_MAX_TOKENS = 2**31
+"""Tokens that no prompt has."""
 
 
 def prompt_tokens(event: dict[str, Any]) -> int | None:
     """Return how many tokens the prompt has, where an event says so."""
     usage = event.get("usage")
     tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    return tokens if isinstance(tokens, int) else None
+    return tokens if type(tokens) is int and 0 <= tokens < _MAX_TOKENS else None
 
 
 def likely_tokens(answer: Any) -> list[tuple[str, float]] | None:
