@@ -6,10 +6,12 @@ import gzip
 import hashlib
 import json
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -258,6 +260,31 @@ def test_the_token_is_for_the_hub_alone(tmp_path: Path) -> None:
     for answer, kind in ((Answer(302, b"", {"Location": "/"}), OSError), (Answer(200, b"no json"), ValueError)):
         with scripted_server(answer) as hub, pytest.raises(kind):
             get_json(hub.url)
+
+
+def test_a_server_that_stopped_is_asked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloading, "_opened", partial(downloading._opened, timeout=0.1))
+    monkeypatch.setattr(downloading, "_PAUSE_SECONDS", 0.001)
+    asked: list[str] = []
+    over = threading.Event()
+
+    class Stopped(QuietHandler):
+        def answer(self) -> None:
+            asked.append(self.command)
+            self.send_response(200)
+            self.send_header("ETag", '"' + "0" * 64 + '"')
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(b"a" * 10)
+                self.wfile.flush()
+                over.wait(10)
+
+    with running(Stopped) as url:
+        with pytest.raises(OSError, match="10 of 1,000 bytes are here"):
+            download(Remote(url), tmp_path / "blobs", tmp_path / "file", lambda *_: None)
+        over.set()
+    assert asked == ["HEAD", "GET", "GET"]
 
 
 def test_a_packed_file_is_refused_at_once(tmp_path: Path) -> None:

@@ -108,16 +108,16 @@ def _fetch(head: _Head, blob: Path, progress: Progress) -> None:
     if head.size - grown > free:
         raise OSError(f"a file has {head.size:,} bytes, and {free:,} are free on the disk of {partial.parent}")
     while grown != head.size:
-        reason = "the connection was cut"
+        reason, before, is_silent = "the connection was cut", grown, False
         try:
             _append(head, partial, grown, progress)
         except ConnectionError as exc:
-            reason = str(exc)
+            reason, is_silent = str(exc), isinstance(exc.__cause__, httpx.TimeoutException)
         grown = partial.stat().st_size
         if grown == head.size:
             break
         tries, kept = (0, grown) if grown >= kept + _MIN_BYTES else (tries + 1, kept)
-        if tries >= _TRIES:
+        if tries >= _TRIES or (is_silent and grown <= before):
             raise OSError(f"{reason}; {grown:,} of {head.size:,} bytes are here, and the next try goes on from there")
         pause(_PAUSE_SECONDS * 2**tries)
     if _digest(partial, head.digest) != head.digest:
