@@ -66,6 +66,7 @@ from vlmsearch.verbs import verb
 from vlmsearch.wire import (
     ERROR_TYPES,
     DeletedCount,
+    DocumentCount,
     DocumentPage,
     ErrorAnswer,
     ErrorDetail,
@@ -357,7 +358,7 @@ class RemotePipeline(Index):
 
     @override
     def count(self) -> int:
-        return int(self.info()["documents"])
+        return self._get(DocumentCount, "").documents
 
     @override
     def info(self) -> Mapping[str, Any]:

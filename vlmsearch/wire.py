@@ -153,8 +153,10 @@ def from_json(kind: type[T], json: Any, origin: Origin) -> T:
 
 @cache
 def _required(kind: Any) -> tuple[str, ...]:
-    """Return the fields of a dataclass that have no default."""
-    return tuple(field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING)
+    """Return the fields of a dataclass that have no default, and the matches of `Matches`: none are an answer, too."""
+    given = ("matches",) if kind is Matches else ()
+    has_none = (field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING)
+    return (*given, *has_none)
 
 
 def _read(hint: Any, value: Any, origin: Origin) -> Any:
@@ -269,6 +271,13 @@ class Rejects:
     """The reject list of an index."""
 
     rejects: tuple[Reject, ...]
+
+
+@dataclass(frozen=True)
+class DocumentCount:
+    """The number of documents that an index has."""
+
+    documents: int
 
 
 @dataclass(frozen=True)

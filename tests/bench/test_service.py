@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.support.cli import assert_one_line, ok, run
+from tests.support.scripted_http import Answer, scripted_server
 from tests.support.service import RunningService
 
 OPTIONS = ("--clients", "1,3", "--seconds", "0.05", "--rounds", "2")
@@ -34,3 +35,13 @@ def test_a_service_that_cannot_be_measured_is_told(running_service: RunningServi
         ("http://127.0.0.1:1", "notes", "cannot be reached"),
     ):
         assert_one_line(run("bench", "serve", url, "--index", index, *OPTIONS), message)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"<html>", b"[" * 100_000, b"[]", b'{"data": 5}', b'{"documents": 1e999, "data": [1]}', b"\xff"]
+)
+def test_an_answer_of_another_server_is_one_line(answer: bytes) -> None:
+    with scripted_server(Answer(200, answer)) as server:
+        for verb in ("search", "embed"):
+            failed = run("bench", "serve", server.url, "--verb", verb, *OPTIONS)
+            assert_one_line(failed, "sent what is not an answer of vlmsearch")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -257,6 +260,64 @@ def test_the_token_is_for_the_hub_alone(tmp_path: Path) -> None:
     for answer, kind in ((Answer(302, b"", {"Location": "/"}), OSError), (Answer(200, b"no json"), ValueError)):
         with scripted_server(answer) as hub, pytest.raises(kind):
             get_json(hub.url)
+
+
+def test_a_server_that_stopped_is_asked_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloading, "_opened", partial(downloading._opened, timeout=0.1))
+    monkeypatch.setattr(downloading, "_PAUSE_SECONDS", 0.001)
+    asked: list[str] = []
+    over = threading.Event()
+
+    class Stopped(QuietHandler):
+        def answer(self) -> None:
+            asked.append(self.command)
+            self.send_response(200)
+            self.send_header("ETag", '"' + "0" * 64 + '"')
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(b"a" * 10)
+                self.wfile.flush()
+                over.wait(10)
+
+    with running(Stopped) as url:
+        with pytest.raises(OSError, match="10 of 1,000 bytes are here"):
+            download(Remote(url), tmp_path / "blobs", tmp_path / "file", lambda *_: None)
+        over.set()
+    assert asked == ["HEAD", "GET", "GET"]
+
+
+def test_a_packed_file_is_refused_at_once(tmp_path: Path) -> None:
+    content = b"weights" * 100
+    about = {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Linked-Size": str(len(content))}
+    packed = Answer(200, gzip.compress(content), {"Content-Encoding": "gzip"})
+    with (
+        scripted_server(Answer(200, b"", about), packed) as hub,
+        pytest.raises(ValueError, match="a compressed answer"),
+    ):
+        download(Remote(hub.url), tmp_path / "blobs", tmp_path / "file", lambda *_: None)
+    assert len(hub.requests) == 2
+
+
+def test_no_token_goes_unencrypted_to_another_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
+    monkeypatch.setenv("HF_TOKEN", "hf_1")
+    with pytest.raises(ModelUnavailableError, match="HF_TOKEN would cross the network to hub"):
+        look_up("a/b", "main", "help")
+
+
+@pytest.mark.parametrize("token", ["hf_1\nhf_2", "hf_\u00e9"])
+def test_a_token_that_no_header_takes_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, token: str
+) -> None:
+    (tmp_path / "token").write_text(token, encoding="utf-8")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
+    for given in ("", token):
+        monkeypatch.setenv("HF_TOKEN", given)
+        with pytest.raises(ModelUnavailableError, match=r"\(HF_TOKEN, or the file of the token, holds characters"):
+            look_up("a/b", "main", "help")
 
 
 def test_git_names_small_files_by_another_digest(tmp_path: Path) -> None:

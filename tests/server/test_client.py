@@ -383,6 +383,14 @@ def test_a_job_that_is_given_up_is_cancelled(writable: RunningService, tmp_path:
         assert job.token.cancelled
 
 
+@pytest.mark.parametrize("answer", ["{}", '{"status": "ok"}', '{"documents": 1e999}', '{"documents": [null]}'])
+def test_json_of_another_server_is_neither_a_count_nor_an_empty_result(answer: str) -> None:
+    with scripted_server(Answer(200, answer.encode())) as server, connect(server.url) as pipeline:
+        for ask in (pipeline.count, lambda: pipeline.search("a")):
+            with pytest.raises(BackendError, match=r"answers in another form, (documents: |'(documents|matches)' is )"):
+                ask()
+
+
 def test_many_threads_share_a_client(running_service: RunningService, here: Pipeline) -> None:
     expected = forms(here.search("dog snow"))
     with connect(running_service.url, index="notes") as pipeline, ThreadPoolExecutor(8) as threads:

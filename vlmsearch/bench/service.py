@@ -14,17 +14,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from itertools import cycle, islice
-from typing import Any, Literal, TypeAlias
+from operator import index
+from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import numpy as np
 
 from vlmsearch._util.closable import Closable
+from vlmsearch._util.strict_json import parse_json
 from vlmsearch.client import TOKEN
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.openai_api.http import HttpClient, HttpOptions
 from vlmsearch.pipeline import Pipeline
 
+T = TypeVar("T")
 Ask: TypeAlias = Callable[[list[str]], object]
 """Does with some texts what is measured."""
 Verb = Literal["search", "embed"]
@@ -69,7 +72,7 @@ class ServiceClient(Closable):
 
     def documents(self) -> int:
         """Return how many documents the index has."""
-        return int(self._ask("GET", self._place)["documents"])
+        return self._ask(self._place, lambda said: index(said["documents"]))
 
     def asker(self, verb: Verb) -> Ask:
         """Return a function that searches for a text, or has it encoded.
@@ -78,13 +81,17 @@ class ServiceClient(Closable):
         """
         if verb == "search":
             return lambda texts: self._send("POST", f"{self._place}/search", {"text": texts[0], "limit": _LIMIT})
-        models = self._ask("GET", "/v1/models")["data"]
+        models = self._ask("/v1/models", lambda said: [str(model["id"]) for model in said["data"]])
         if not models:
             raise ConfigError(f"{self._server.url} has no model that encodes texts: measure its searches")
-        return lambda texts: self._send("POST", "/v1/embeddings", {"model": models[0]["id"], "input": texts})
+        return lambda texts: self._send("POST", "/v1/embeddings", {"model": models[0], "input": texts})
 
-    def _ask(self, method: str, path: str) -> Any:
-        return json.loads(self._send(method, path))
+    def _ask(self, path: str, read: Callable[[Any], T]) -> T:
+        said = self._send("GET", path)
+        try:
+            return read(parse_json(said))
+        except (LookupError, TypeError, ValueError) as exc:
+            raise self._server.other("an answer of vlmsearch", said[:1000].decode("utf-8", "replace")) from exc
 
     def _send(self, method: str, path: str, form: dict[str, object] | None = None) -> bytes:
         body = None if form is None else json.dumps(form).encode()

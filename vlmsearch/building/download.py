@@ -18,11 +18,12 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 
 from vlmsearch._util.cancellation import check_cancelled, pause
+from vlmsearch._util.credentials import check_unencrypted
 from vlmsearch._util.locks import only_one
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import one_line
 from vlmsearch.models.bundle import cache_folder
-from vlmsearch.openai_api.http import tls_context
+from vlmsearch.openai_api.http import is_packed, tls_context
 
 _TIMEOUT_SECONDS, _FILE_TIMEOUT_SECONDS = 10.0, 30.0
 """Seconds without a byte, of what the hub says and of a file."""
@@ -107,16 +108,16 @@ def _fetch(head: _Head, blob: Path, progress: Progress) -> None:
     if head.size - grown > free:
         raise OSError(f"a file has {head.size:,} bytes, and {free:,} are free on the disk of {partial.parent}")
     while grown != head.size:
-        reason = "the connection was cut"
+        reason, before, is_silent = "the connection was cut", grown, False
         try:
             _append(head, partial, grown, progress)
         except ConnectionError as exc:
-            reason = str(exc)
+            reason, is_silent = str(exc), isinstance(exc.__cause__, httpx.TimeoutException)
         grown = partial.stat().st_size
         if grown == head.size:
             break
         tries, kept = (0, grown) if grown >= kept + _MIN_BYTES else (tries + 1, kept)
-        if tries >= _TRIES:
+        if tries >= _TRIES or (is_silent and grown <= before):
             raise OSError(f"{reason}; {grown:,} of {head.size:,} bytes are here, and the next try goes on from there")
         pause(_PAUSE_SECONDS * 2**tries)
     if _digest(partial, head.digest) != head.digest:
@@ -233,8 +234,11 @@ def _opened(
     OSError where there is none, or it says that something is wrong: ConnectionError where the next try may help. A
     redirect to another host goes without the token.
     """
-    if urlsplit(url).scheme not in ("http", "https"):
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https"):
         raise ValueError(f"{url} is no address of a hub")
+    if token and parts.scheme == "http":
+        check_unencrypted("HF_TOKEN", parts.hostname or "", "give an https:// URL in HF_ENDPOINT")
     headers = _headers(token) | ({"Range": f"bytes={begin}-"} if begin else {})
     settings: dict[str, Any] = {"follow_redirects": redirects, "timeout": timeout, "verify": tls_context()}
     request: dict[str, Any] = {"headers": headers, "extensions": {"trace": (pace or _Pace()).note}}
@@ -243,6 +247,8 @@ def _opened(
             if answer.is_error and not (begin and answer.status_code == 416):
                 said = f"{answer.status_code} {answer.reason_phrase} for {url}"
                 raise (ConnectionError if answer.status_code in _PASSING else OSError)(said)
+            if is_packed(answer):
+                raise ValueError("the server sent a compressed answer, which was not asked for")
             yield answer
     except (httpx.HTTPError, httpx.InvalidURL, ImportError) as exc:
         raise (ConnectionError if isinstance(exc, httpx.TransportError) else OSError)(one_line(exc)) from exc

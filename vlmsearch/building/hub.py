@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -245,15 +246,18 @@ def _endpoint() -> str:
 
 
 def _token() -> str:
-    """Return the user's token: ``$HF_TOKEN``, or what ``hf auth login`` wrote; "" for none."""
-    given = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
-    if given:
-        return given.strip()
-    path = Path(os.environ.get("HF_TOKEN_PATH") or _home() / "token")
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return ""
+    """Return the user's token: ``$HF_TOKEN``, or what ``hf auth login`` wrote; "" for none.
+
+    ValueError, which does not repeat it, where it has characters that no token has.
+    """
+    given = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or ""
+    if not given:
+        with suppress(OSError):
+            given = Path(os.environ.get("HF_TOKEN_PATH") or _home() / "token").read_text("ascii", "replace")
+    token = given.strip()
+    if not (token.isascii() and token.isprintable()):
+        raise ValueError("HF_TOKEN, or the file of the token, holds characters that no token has")
+    return token
 
 
 def _check_online() -> None:

@@ -1,6 +1,7 @@
 import datetime as dt
 import io
 import re
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ from PIL import Image
 
 from vlmsearch.media.office import read_office
 from vlmsearch.media.office.content import Content
+from vlmsearch.media.office.layout import CELL, laid_out
+from vlmsearch.media.office.sheets import _line
 
 
 def written(tmp_path: Path, write: Callable[[xlsxwriter.Workbook], None]) -> Path:
@@ -212,3 +215,10 @@ def test_of_a_damaged_sheet_the_beginning_is_read_and_the_damage_said(tmp_path: 
 
     assert read.text == "S\n\n1\n2"
     assert read.unread == {"damaged part": 1}
+
+
+def test_long_space_in_a_cell_is_read_in_linear_time() -> None:
+    started = time.process_time()
+    assert _line("a \n b" + " " * 30_000 + "c") == "a b" + " " * 30_000 + "c"
+    assert laid_out("a" + CELL * 30_000 + "b") == "a" + "\t" * 30_000 + "b"
+    assert time.process_time() - started < 3

@@ -8,13 +8,17 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 Api = Literal["chat", "completions"]
+_MAX_TOKENS = 2**31
+"""Tokens that no prompt has."""
+_ROUNDING = 0.01
+"""Amount by which the logarithm of a probability may be above 0."""
 
 
 def prompt_tokens(event: dict[str, Any]) -> int | None:
     """Return how many tokens the prompt has, where an event says so."""
     usage = event.get("usage")
     tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    return tokens if isinstance(tokens, int) else None
+    return tokens if type(tokens) is int and 0 <= tokens < _MAX_TOKENS else None
 
 
 def likely_tokens(answer: Any) -> list[tuple[str, float]] | None:
@@ -23,9 +27,15 @@ def likely_tokens(answer: Any) -> list[tuple[str, float]] | None:
         told = answer["choices"][0].get("logprobs")
         if not told or not told.get("content"):
             return None
-        return [(str(token["token"]), math.exp(token["logprob"])) for token in told["content"][0]["top_logprobs"]]
+        return [(str(token["token"]), _probability(token["logprob"])) for token in told["content"][0]["top_logprobs"]]
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError) as exc:
         raise OtherShapeError from exc
+
+
+def _probability(logarithm: object) -> float:
+    if isinstance(logarithm, bool) or not isinstance(logarithm, (int, float)) or not logarithm <= _ROUNDING:
+        raise OtherShapeError
+    return math.exp(logarithm)
 
 
 _OUT_OF_RANGE = re.compile(r"(?i)at (most|least)|between|range|too \w+|(less|greater) than|[<>]=|was reached")

@@ -12,6 +12,6 @@ def laid_out(text: str) -> str:
     """Return a text with tabs, line breaks and spaces for its marks."""
     for end in (CELL, PARAGRAPH, LINE):
         text = text.replace(f" {end}", end).replace(f"{end} ", end)
-    text = re.sub(f"{CELL}+(?=[{LINE}{PARAGRAPH}])", "", text)
+    text = re.sub(f"(?<!{CELL}){CELL}+(?=[{LINE}{PARAGRAPH}])", "", text)
     text = re.sub(f"{LINE}+", "\n", text).replace(PARAGRAPH, "\n\n").replace(CELL, "\t").replace(SPACE, " ")
     return re.sub(r"\n\s*\n", "\n\n", text).strip()

@@ -228,7 +228,7 @@ def _plain(text: str) -> str:
 
 def _line(text: str) -> str:
     text = _plain(text)
-    return text.strip() if text.isprintable() else re.sub(r"\s*[\t\r\n]\s*", " ", text).strip()
+    return text.strip() if text.isprintable() else re.sub(r"(?<!\s)\s*[\t\r\n]\s*", " ", text).strip()
 
 
 def _margin(text: str) -> str:
