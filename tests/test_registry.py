@@ -377,6 +377,11 @@ def test_the_stores_over_mongodb_share_their_options() -> None:
             open_store(url)
 
 
+def test_an_option_that_is_left_out_and_needed_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"^store mongodb\+chroma: needs the option chroma$"):
+        open_store("mongodb+chroma://h/db")
+
+
 @pytest.mark.parametrize("place", ["no_such_driver:Encoder", "json:NoSuchClass"])
 def test_a_third_party_class_that_cannot_be_loaded_hides_no_other(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = EntryPoint("odd", place, "vlmsearch.generators")

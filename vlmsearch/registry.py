@@ -371,7 +371,12 @@ def _arguments(factory: Callable[..., object], url: Url, name: str) -> dict[str,
         if argument in values:
             raise ConfigError(f"option {option} of {name} is given twice: once is enough")
         values[argument] = convert(text, annotation, f"option {option} of {name}")
-    return arguments | {argument: make(**fields) for (argument, make), fields in grouped.items()}
+    arguments |= {argument: make(**fields) for (argument, make), fields in grouped.items()}
+    for argument, parameter in inspect.signature(factory).parameters.items():
+        is_needed = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+        if is_needed and argument not in arguments:
+            raise ConfigError(f"{name} needs the option {argument}")
+    return arguments
 
 
 def _plain(option: str) -> str:

@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from vlmsearch._util.options import UNIONS, Option, attribute_docs, options_of, without_none
+from vlmsearch._util.options import MAX_WEIGHT, UNIONS, Option, attribute_docs, options_of, without_none
 from vlmsearch._util.plain import MAX_KEY_CHARS
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.options import MAX_LIKE
@@ -208,7 +208,7 @@ def _kind_of(option: Option) -> Any:
         item = Annotated[str, Field(max_length=option.max_chars or _NAME_CHARS)]
         return Annotated[list[item], Items(option.max_items or _ITEMS)]
     if option.kind is Mapping:
-        weights = Annotated[dict[Name, Annotated[float, Field(ge=0)]], Entries(100)]
+        weights = Annotated[dict[Name, Annotated[float, Field(ge=0, le=MAX_WEIGHT)]], Entries(100)]
         return weights if get_args(without_none(option.type))[1] is float else Where
     if is_dataclass(option.kind):
         return options_form(option.kind)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -72,6 +73,14 @@ def test_measures_of_a_ranking_are_those_computed_by_hand() -> None:
     assert {name: values[name]["2"] for name in values} == dict.fromkeys(values, 0.0), "only ten count"
     assert {name: values[name]["3"] for name in values} == dict.fromkeys(values, 0.0)
     assert ranking_values({"1": ["x", "b"]}, judged, 2)["MRR@2"]["1"] == pytest.approx(0.5)
+
+
+def test_trec_eval_sees_numbers_in_place_of_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    calculate = Mock(return_value=[])
+    monkeypatch.setattr("ir_measures.iter_calc", calculate)
+    ranking_values({"é": ["b", "ö"]}, {"é": {"ö": 2}}, 10)
+    seen = calculate.call_args.args[1:]
+    assert seen == ({"0": {"0": 2}}, {"0": {"1": 0.0, "0": -1.0}}), "ids that are no text end the process there"
 
 
 def test_what_is_shown_is_measured_on_queries_with_and_without_an_answer() -> None:

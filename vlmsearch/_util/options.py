@@ -27,6 +27,8 @@ _NAMES = {
 """Stand-ins for heavy packages in type hints: reading a declaration imports none of them."""
 _ATTRIBUTES = re.compile(r"^Attributes:\n(.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 UNIONS = (Union, UnionType)
+MAX_WEIGHT = 1e6
+WEIGHT_RULE = f"weights are numbers from 0 to {MAX_WEIGHT:,.0f}"
 _LISTS = (Sequence, Collection, Iterable, tuple, frozenset)
 
 
@@ -159,8 +161,9 @@ class Option:
         example = "a mapping of fields to numbers, such as {'words': 0.5}"
         check_kind(self.name, value, Mapping, example)
         for name, weight in dict(value).items():  # type: ignore[call-overload]
-            if not isinstance(name, str) or finite_number(weight) is None:
-                raise ConfigError(f"`{self.name}` is {example}: weights are numbers of at least 0, not {shown(value)}")
+            number = finite_number(weight)
+            if not isinstance(name, str) or number is None or not 0 <= number <= MAX_WEIGHT:
+                raise ConfigError(f"`{self.name}` is {example}: {WEIGHT_RULE}, not {shown(value)}")
 
     def _check_list(self, value: object) -> None:
         if isinstance(value, str) and not self.takes_string:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch._util.cancellation import check_cancelled
+from vlmsearch._util.options import WEIGHT_RULE
 from vlmsearch._util.tracing import encoding, querying, stage
 from vlmsearch.errors import ConfigError, apply_to_each
 from vlmsearch.media.limits import ImageLimits
@@ -91,7 +92,7 @@ def run(
     sought = _encode(encoder, store, queries, image_limits, options.unasked)
     ranks_words = _ranks_words(judge, options)
     if options.unasked and not all(query.vectors or (query.text and ranks_words) for query in sought):
-        raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {options.weights}")
+        raise ConfigError(f"{WEIGHT_RULE} and not all 0, not {options.weights}")
     searches = [
         _Search(judge, asked, options, cursor, hidden=_named_in(query))
         for query, asked, cursor in zip(queries, sought, cursors)

@@ -320,18 +320,27 @@ def _calculate(measures: Sequence[str], judged: Judgements, rankings: Mapping[st
     load_measures()
     import ir_measures
 
-    grades = {id: dict(by_document) for id, by_document in judged.items()}
+    names, numbers = list(judged), dict[str, str]()  # pytrec_eval ends the process at half a surrogate pair
+    grades = {
+        str(query): {_number(id, numbers): grade for id, grade in judged[name].items()}
+        for query, name in enumerate(names)
+    }
     scores = {
-        id: {document: float(-place) for place, document in enumerate(ranking)}
-        for id, ranking in rankings.items()
-        if ranking
+        str(query): {_number(id, numbers): float(-place) for place, id in enumerate(rankings[name])}
+        for query, name in enumerate(names)
+        if rankings.get(name)
     }
     parsed = {str(measure): measure for measure in map(ir_measures.parse_measure, measures)}
     values: dict[str, dict[str, float]] = {name: dict.fromkeys(judged, 0.0) for name in measures}
     if scores:
         for metric in ir_measures.iter_calc(list(parsed.values()), grades, scores):
-            values[str(metric.measure)][metric.query_id] = float(metric.value)
+            values[str(metric.measure)][names[int(metric.query_id)]] = float(metric.value)
     return dict(values)
+
+
+def _number(id: str, numbers: dict[str, str]) -> str:
+    """Return a number for an id."""
+    return numbers.setdefault(id, str(len(numbers)))
 
 
 def estimate(values: Sequence[float] | NDArray[np.float64], of: NDArray[np.float64] | None = None) -> Estimate:

@@ -25,6 +25,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch._util.options import MAX_WEIGHT, WEIGHT_RULE
 from vlmsearch.encoders.base import compared_spaces
 from vlmsearch.errors import ConfigError
 from vlmsearch.search.relevance import PRIOR, Evidence, to_log_odds, to_relevance
@@ -95,8 +96,8 @@ def shares_of(names: Collection[str], weights: Mapping[str, float] | None) -> di
     ConfigError for a weight that is none.
     """
     shares = {name: (weights or {}).get(name, 1.0) for name in names}
-    if not all(0 <= share < math.inf for share in shares.values()):
-        raise ConfigError(f"weights are numbers of at least 0 and not all 0, not {weights}")
+    if not all(0 <= share <= MAX_WEIGHT for share in shares.values()):
+        raise ConfigError(f"{WEIGHT_RULE} and not all 0, not {weights}")
     return shares
 
 

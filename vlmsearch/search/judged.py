@@ -34,7 +34,8 @@ A query without any has no answer.
 """
 
 _EXAMPLE = '{"query": "a dog", "relevant": ["ID", ...]}'
-_MAX_GRADE = 2**31 - 1
+_MAX_GRADE = 2**16
+"""trec_eval counts documents by all grades up to the highest, in memory, for every query."""
 _SPLITS = ("test", "dev", "train")
 
 
@@ -44,7 +45,7 @@ class JudgedQuery:
 
     Attributes:
         id: Names the query in its file.
-        relevant: The grades, above 0, of the documents that answer it, by their ids; none where nothing does.
+        relevant: The grades, from 1 to 65,536, of the documents that answer it, by their ids; none where nothing does.
         text: What is looked for.
         image: What is looked for, alone or beside the text.
 

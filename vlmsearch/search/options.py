@@ -110,8 +110,8 @@ class RankingOptions(FilterOptions):
     Attributes:
         limit: Maximum number of matches.
         min_score: Lowest score to show, from 0 to 1; by default that of the index.
-        weights: Weights of fields, such as ``{"words": 0.5, "clip/image": 2}``. A field that is left out has 1; one
-            with 0 is not asked.
+        weights: Weights of fields, such as ``{"words": 0.5, "clip/image": 2}``, from 0 to 1,000,000. A field that is
+            left out has 1; one with 0 is not asked.
         rerank: Re-ranker that reads the text with each of the first matches and judges them anew. True is the one that
             the pipeline was opened with. A `Reranker` or the URL of one stays open until the pipeline is closed.
         rerank_first: Number of matches that the re-ranker reads.

@@ -126,7 +126,7 @@ def _find_space(service: Service, caller: Caller, name: str) -> SpaceModel:
 
 
 def _no_model(name: str) -> ApiError:
-    message = f"no model {name!r} for you: GET /v1/models lists them"
+    message = f"no model {name!r:.60} for you: GET /v1/models lists them"
     return ApiError(404, "not_found", message, code="model_not_found", param="model")
 
 
