@@ -16,7 +16,7 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 
 from tests.support.forks import as_nobody, forked, in_a_child
 from vlmsearch import Record
-from vlmsearch.stores.sqlite import view
+from vlmsearch.stores.sqlite import tables, view
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 
@@ -308,3 +308,45 @@ def test_writers_and_readers_at_once(path: Path) -> None:
             hits = reader.search(IMAGE, vector[None], limit=100)[0]
             assert len(hits) == len({hit.id for hit in hits}) == last
             assert np.isclose(hits[0].score, 1, atol=1e-5)
+
+
+def test_a_large_write_behind_a_small_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "BLOCK", 8)
+    monkeypatch.setattr(tables, "_KEPT_DEATHS", 0)
+    path, made = tmp_path / "index", records(0, 40)
+    ids = [record.document.id for record in made]
+    with SqliteStore(str(path)) as store:
+        store.bind("encoder", SPACES)
+        store.upsert(made[:3])
+        store.upsert(made[3:])
+    assert found(path)
+    assert is_read(path)
+    with SqliteStore(str(path)) as store:
+        store.delete(ids[4:-1])
+        kept = [hit.id for hit in store.search_words("star", limit=9).hits]
+        assert kept == [*ids[:4], ids[-1]], "in the order of writing"
+        assert {hit.id for hit in store.compare_words("star", kept)} == {*kept}
+
+
+def test_a_link_to_an_index_has_no_file_of_its_own(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "linked"
+    link.symlink_to(path)
+    assert found(link) == found(path)
+    assert is_read(path)
+    assert not files(link)
+    with SqliteStore(str(link)) as store:
+        assert files(path)[0] in store.places()
+
+
+def test_in_a_folder_that_cannot_be_listed_it_is_used_and_not_counted(path: Path) -> None:
+    def measure(index: Path) -> bool:
+        with SqliteStore(str(index)) as store:
+            return store.disk_use().bytes > 0 and "size" in store.describe() and store.places() == (index,)
+
+    found(path)
+    with tempfile.TemporaryDirectory() as place:
+        for file in (path, *files(path)):
+            shutil.copy(file, place)
+        Path(place).chmod(0o711)
+        assert as_nobody(lambda: measure(Path(place, "index"))) == "True"
+    assert len(SqliteStore(f"{path}-no/folder/index").places()) == 1

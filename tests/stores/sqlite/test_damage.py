@@ -90,6 +90,14 @@ def test_a_damaged_file_is_told_in_one_line_whatever_is_done(tmp_path: Path, who
     assert told > count
 
 
+def test_a_search_of_damaged_deaths_is_told(tmp_path: Path, whole: bytes) -> None:
+    (tmp_path / "index").write_bytes(whole)
+    with closing(sqlite3.connect(tmp_path / "index")) as db, db:
+        db.execute("UPDATE deaths_1 SET row = 'a'")
+    with SqliteStore(str(tmp_path / "index")) as store, pytest.raises(BackendError, match="is damaged"):
+        store.search(IMAGE, QUERY, limit=1)
+
+
 def test_check_says_one_line(tmp_path: Path, whole: bytes) -> None:
     content = bytearray(whole)
     content[5 * 8192 : 6 * 8192] = bytes(8192)

@@ -196,6 +196,8 @@ def _words_agree(db: sqlite3.Connection, tables: Tables) -> bool:
     there = np.array(rows, np.int64)
     try:
         for group in tables.whole_words(db):
+            if (group.rows[1:] <= group.rows[:-1]).any():
+                return False
             kept += group.only(find(there, group.rows)[1]).digest()
     except BackendError:
         return False

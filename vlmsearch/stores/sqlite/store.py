@@ -158,17 +158,20 @@ class SqliteStore(DatabaseStore):
             yield db, tables, self._views.now(db, asked, () if where is None else keys_of(where))
         self._views.keep(self._database)
 
-    def _arrays_path(self, generation: int) -> Path:
-        return self._database.path.with_name(f"{self._database.path.name}-arrays-{generation}")
+    def _arrays_path(self, generation: int | str) -> Path:
+        path = self._database.path.resolve()  # one file, whatever links lead to the index, as with the log
+        return path.with_name(f"{path.name}-arrays-{generation}")
 
     def _array_files(self, generation: str = r"\d+") -> dict[Path, int]:
         """Return the sizes of the files of arrays, and of what killed writers left of some."""
-        name = re.compile(rf"{re.escape(self._database.path.name)}-arrays-{generation}(-new|-[0-9a-f]{{16}})?")
+        first = self._arrays_path("")
+        name = re.compile(rf"{re.escape(first.name)}{generation}(-new|-[0-9a-f]{{16}})?")
         sizes: dict[Path, int] = {}
-        for path in self._database.path.parent.iterdir():
-            if name.fullmatch(path.name) and may_remove(path):
-                with suppress(FileNotFoundError):
-                    sizes[path] = path.lstat().st_size
+        with suppress(OSError):  # a folder that this user may not list, or none
+            for path in first.parent.iterdir():
+                if name.fullmatch(path.name) and may_remove(path):
+                    with suppress(FileNotFoundError):
+                        sizes[path] = path.lstat().st_size
         return sizes
 
     def _remove_arrays(self, generation: str = r"\d+") -> None:

@@ -274,7 +274,8 @@ class Tables:
     def deaths_after(self, db: sqlite3.Connection, death: int) -> Places:
         """Read the rows that were removed after a death."""
         cursor = db.execute(f"SELECT row FROM {self.name('deaths')} WHERE number > ?", [death])
-        return np.fromiter((number for (number,) in cursor), np.int64)
+        with undamaged():
+            return np.fromiter((number for (number,) in cursor), np.int64)
 
     def deaths(self, db: sqlite3.Connection) -> dict[int, int]:
         """Read the rows that were removed in this epoch, by their deaths, in order."""
@@ -393,27 +394,27 @@ class Tables:
 
     def write(self, db: sqlite3.Connection, records: Sequence[Record]) -> None:
         """Add the rows of records; those with their ids, and passages of these, are removed."""
-        self.remove(db, [record.document.id for record in records])
-        state = self.state(db)
-        numbers = range(state.last_row + 1, state.last_row + 1 + len(records))
-        db.executemany(
-            f"INSERT INTO {self.name('documents')} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (_values(number, record) for number, record in zip(numbers, records)),
-        )
-        self._write_attributes(db, [(number, record.document) for number, record in zip(numbers, records)])
-        for some in batches(zip(numbers, map(words_of_row, records)), BLOCK):
-            self._put_words(db, Postings.of([number for number, _ in some], (text for _, text in some), self.language))
-        for field in self.fields:
-            self._write_vectors(db, field, numbers, records)
-        self._put(
-            db,
-            state._replace(
-                last_row=state.last_row + len(records),
-                documents=state.documents + len(records),
-                loose_groups=state.loose_groups + 1,
-                loose_rows=state.loose_rows + len(records),
-            ),
-        )
+        for some in batches(records, BLOCK - 1):  # so that small groups are behind the large ones
+            self.remove(db, [record.document.id for record in some])
+            state = self.state(db)
+            numbers = range(state.last_row + 1, state.last_row + 1 + len(some))
+            db.executemany(
+                f"INSERT INTO {self.name('documents')} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (_values(number, record) for number, record in zip(numbers, some)),
+            )
+            self._write_attributes(db, [(number, record.document) for number, record in zip(numbers, some)])
+            self._put_words(db, Postings.of(numbers, map(words_of_row, some), self.language))
+            for field in self.fields:
+                self._write_vectors(db, field, numbers, some)
+            self._put(
+                db,
+                state._replace(
+                    last_row=state.last_row + len(some),
+                    documents=state.documents + len(some),
+                    loose_groups=state.loose_groups + 1,
+                    loose_rows=state.loose_rows + len(some),
+                ),
+            )
 
     def _write_attributes(self, db: sqlite3.Connection, documents: Sequence[tuple[int, Document]]) -> None:
         db.executemany(
