@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from vlmsearch import ConfigError, MissingDependencyError, registry
 from vlmsearch._util.extras import install_command
+from vlmsearch._util.options import without_none
 from vlmsearch.cli import cli
 from vlmsearch.generators.extractive import ExtractiveGenerator
 from vlmsearch.registry import (
@@ -82,8 +83,8 @@ def test_a_scheme_that_others_use_suggests_the_store_that_is_meant(url: str, mea
         ),
         ("onnx:demo?precision=int4", "precision of encoder onnx: is one of int8, fp32, fp16, not 'int4'"),
         ("onnx:demo?threads=two", "threads of encoder onnx: is a whole number, not 'two'"),
-        ("onnx:demo?threads=0", "threads is at least 1"),
-        ("onnx:demo?threads=99999999999", "at most 1,024, not 99999999999"),
+        ("onnx:demo?threads=0", "`threads` is from 1 to 1,024"),
+        ("onnx:demo?threads=99999999999", "to 1,024, not 99999999999"),
         ("onnx:demo?threads", "not of the form name=value"),
         ("onnx:no-such-model", "no model 'no-such-model'; there are default, clip, demo"),
     ],
@@ -91,6 +92,40 @@ def test_a_scheme_that_others_use_suggests_the_store_that_is_meant(url: str, mea
 def test_a_wrong_encoder_url_says_what_is_possible(url: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         open_encoder(url)
+
+
+ODD_VALUES = ("nan", "inf", "-1", "0", "-0.0", "1e308", "1" + "0" * 400, "9" * 5000, "0.0004", "", "x", "true", "3e6")
+PLACES = {
+    ("encoder", "mock"): "",
+    ("encoder", "onnx"): "demo-minilm",
+    ("encoder", "openai"): "http://host/v1",
+    ("generator", "extractive"): "",
+    ("generator", "mock"): "",
+    ("generator", "openai"): "http://host/v1",
+    ("reranker", "cohere"): "http://host/v1",
+    ("reranker", "judge"): "openai:http://host/v1",
+    ("reranker", "onnx"): "demo-reranker",
+    ("store", "chroma"): "//host/name",
+    ("store", "mongodb"): "//host/name",
+    ("store", "mongodb+chroma"): "//host/name",
+    ("store", "postgresql"): "//host/name",
+    ("store", "sqlite"): "index",
+}
+NEEDED = {"openai": "&model=m", "cohere": "&model=m", "judge": "&model=m", "mongodb+chroma": "&chroma=http://host"}
+OPENERS = {"encoder": open_encoder, "generator": open_generator, "reranker": open_reranker, "store": open_store}
+
+
+@pytest.mark.parametrize(("kind", "scheme"), PLACES)
+def test_any_value_of_any_option_is_within_bounds_or_refused(kind: ComponentKind, scheme: str) -> None:
+    options = registry._options_of(load(kind, scheme))
+    others = NEEDED.get(scheme, "")
+    for name, (_, _, annotation) in options.items():
+        for value in () if f"&{name}=" in others else ODD_VALUES:
+            url = f"{scheme}:{PLACES[kind, scheme]}?{name}={value}{others}"
+            with contextlib.suppress(ConfigError):
+                OPENERS[kind](url).close()
+                is_number = without_none(annotation) in (int, float)
+                assert not is_number or value in ("0", "-0.0") or 0.0001 < float(value) <= 2**24, url
 
 
 def test_a_source_tree_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

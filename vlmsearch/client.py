@@ -25,6 +25,7 @@ from vlmsearch import verbs
 from vlmsearch._util.arguments import check_arguments, check_kind, paths as path_list, strings
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.options import options_of
+from vlmsearch._util.text import json_bytes
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
@@ -59,6 +60,7 @@ from vlmsearch.types import (
     check_metadata,
     check_types,
     local_image,
+    possible_ids,
 )
 from vlmsearch.verbs import verb
 from vlmsearch.wire import (
@@ -184,7 +186,9 @@ class RemotePipeline(Index):
         from vlmsearch.openai_api.http import HttpClient, HttpOptions  # which take .1 s of a processor to import
 
         advice = "give an https:// URL, or connect(..., allow_plain_http=True) where the network is trusted"
-        options = HttpOptions(timeout, timeout, key_variable=TOKEN, plaintext_key=allow_plain_http)
+        options = HttpOptions(
+            timeout=timeout, connect_timeout=timeout, key_variable=TOKEN, plaintext_key=allow_plain_http
+        )
         self._server = HttpClient(url, options, key=token, advice=advice)
         self._index = index
         self._origin = Origin(self._server.url, index)
@@ -251,7 +255,7 @@ class RemotePipeline(Index):
 
     @override
     def delete(self, ids: str | Iterable[str]) -> int:
-        batches = _chunks(strings("ids", ids), _BATCH_DELETED)
+        batches = _chunks(possible_ids(strings("ids", ids)), _BATCH_DELETED)
         return sum(self._post(DeletedCount, "documents/delete", {"ids": batch}).deleted for batch in batches)
 
     @override
@@ -273,7 +277,7 @@ class RemotePipeline(Index):
         return {id: passage for page in self._pages(named) for id, passage in page.passages.items()}
 
     def _pages(self, ids: Sequence[str]) -> Iterator[DocumentPage]:
-        return (self._get(DocumentPage, "documents", id=batch) for batch in _chunks(ids, _BATCH_IDS))
+        return (self._get(DocumentPage, "documents", id=batch) for batch in _chunks(possible_ids(ids), _BATCH_IDS))
 
     @override
     def documents(self) -> Iterator[Document]:
@@ -505,7 +509,7 @@ class RemotePipeline(Index):
     @contextmanager
     def _exchange(self, method: str, target: str, form: Form | None) -> Iterator[httpx.Response]:
         """Yield the answer, unread; raise the error that it stands for."""
-        body = None if form is None else json.dumps(form, separators=(",", ":")).encode()
+        body = None if form is None else json_bytes(form)
         with self._server.exchange(method, target, body) as response:
             if response.is_error:
                 raise _error(response, self._server, self._origin)

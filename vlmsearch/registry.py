@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl, urlencode
 from vlmsearch._util.arguments import shown
 from vlmsearch._util.extras import install_command
 from vlmsearch._util.tables import convert, suggest
-from vlmsearch._util.text import visible
+from vlmsearch._util.text import visible, well_formed
 from vlmsearch.errors import ConfigError, MissingDependencyError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Url:
             )
         location, _, query = rest.partition("?")
         try:
-            options = tuple(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+            options = tuple(parse_qsl(well_formed(query), keep_blank_values=True, strict_parsing=bool(query)))
         except ValueError:
             raise ConfigError(f"the options of {kind} {scheme}: are not of the form name=value&name=value") from None
         if any(_CONTROL.search(part) for part in (location, *(value for _, value in options))):

@@ -23,14 +23,14 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from vlmsearch._util.options import Option, attribute_docs, options_of, without_none
+from vlmsearch._util.options import UNIONS, Option, attribute_docs, options_of, without_none
 from vlmsearch._util.plain import MAX_KEY_CHARS
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.options import MAX_LIKE
 from vlmsearch.search.query import MAX_QUERY_CHARS
 from vlmsearch.stores.filters import ORDERINGS, Operator
 from vlmsearch.types import MAX_ID_BYTES, MAX_METADATA_KEYS
-from vlmsearch.wire import UNIONS, fields_of, is_image
+from vlmsearch.wire import fields_of, is_image
 
 F = TypeVar("F", bound=BaseModel)
 

@@ -183,6 +183,17 @@ def is_id(value: str) -> bool:
     return True
 
 
+def possible_ids(ids: Iterable[str]) -> list[str]:
+    """Return those ids that a document or a passage can have: others are unknown, and no database meets them."""
+    return [id for id in ids if isinstance(id, str) and all(map(is_id, _id_parts(id)))]
+
+
+def _id_parts(id: str) -> tuple[str, ...]:
+    """Return the id of a document, and behind it the fragment of a passage."""
+    of = document_of(id)
+    return (of, id[len(of) :]) if of != id else (id,)
+
+
 def shown_value(value: object) -> str:
     """Return a value of metadata as people read it."""
     return ", ".join(value) if isinstance(value, tuple) else str(value)

@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field as with_default, fields, is_dataclass, replace
 from functools import cache
-from types import NoneType, SimpleNamespace, UnionType
-from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from types import NoneType, SimpleNamespace
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from vlmsearch._util.options import Option, options_of, without_none
+from vlmsearch._util.options import UNIONS, Option, options_of, without_none
+from vlmsearch._util.plain import finite_number
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
@@ -47,7 +48,6 @@ ERROR_TYPES: Mapping[str, type[VlmsearchError]] = {
 }
 """Exceptions by the ``type`` of an error that a service sends. An `InvalidInputError` is an ``invalid_request`` with a
 ``code``."""
-UNIONS = (Union, UnionType)
 _PLAIN = (str, int, float, bool, NoneType)
 _NAMES = {"PIL": SimpleNamespace(Image=SimpleNamespace(Image=bytes))}
 """A stand-in for Pillow in type hints: reading JSON does not import it."""
@@ -170,8 +170,8 @@ def _read(hint: Any, value: Any, origin: Origin) -> Any:
         return _read_container(kind, inner, value, origin)
     elif kind is Any or (kind is Literal and value in inner) or (kind in _PLAIN and type(value) is kind):
         return value
-    elif kind is float and type(value) is int:
-        return float(value)
+    elif kind is float and (number := finite_number(value)) is not None:
+        return number
     elif is_dataclass(kind) and kind is not RemoteImage:
         return from_json(cast("Any", kind), value, origin)
     raise _unexpected(hint, value)

@@ -42,6 +42,8 @@ class MockEncoder(Encoder):
     text_window = MAX_WORDS
 
     def __init__(self, *, neighbours: Mapping[str, Sequence[str | ImageSource]] | None = None) -> None:
+        if isinstance(neighbours, str):
+            raise ConfigError("neighbours are for Python, not for a URL")
         self._axes = {text: axis for axis, text in enumerate(sorted(neighbours or {}))}
         self._weights: dict[str, dict[int, float]] = {text: {axis: 1.0} for text, axis in self._axes.items()}
         keys = {text: [_key(item) for item in items] for text, items in (neighbours or {}).items()}

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture
-from vlmsearch.generators.pictures import images_in
+from vlmsearch.generators.pictures import check_reading, images_in
 from vlmsearch.generators.text import until_stop
 
 _TOKEN = re.compile(r"\s*\S+|\s+$")
@@ -31,6 +31,7 @@ class MockGenerator(Generator):
         context: int = 1_000_000,
         pictures: int = 0,
     ) -> None:
+        check_reading(context, pictures, None)
         self.name = "mock:"
         self.context = context
         self.max_pictures = pictures

@@ -1,5 +1,6 @@
 """Values as people have them, made plain."""
 
+import math
 from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vlmsearch._util.plain import is_pixels, plain_mapping, plain_value
+from vlmsearch._util.plain import finite_number, is_pixels, plain_mapping, plain_value
 
 
 class Colour(str, Enum):
@@ -136,3 +137,14 @@ def test_an_object_of_any_kind_costs_its_value_alone() -> None:
 )
 def test_pixels_are_bytes_in_rows(shape: tuple[int, ...], kind: str, is_one: bool) -> None:
     assert is_pixels(np.zeros(shape, kind)) == is_one
+
+
+def test_a_negative_zero_is_zero_and_no_other_number_changes() -> None:
+    assert [str(plain_value(value)) for value in (-0.0, 0.0, -0.5)] == ["0.0", "0.0", "-0.5"]
+    assert str(plain_mapping({"a": -0.0, "b": 1})) == "{'a': 0.0, 'b': 1}"
+
+
+def test_only_a_number_that_a_float_can_hold_is_one() -> None:
+    assert [finite_number(value) for value in (1, 2.5, 10**300)] == [1.0, 2.5, 1e300]
+    for value in (10**400, -(10**400), math.inf, math.nan, True, "1", None):
+        assert finite_number(value) is None

@@ -366,6 +366,18 @@ def test_a_stream_gives_text_and_then_citations() -> None:
     assert [citation.number for citation in answer.citations] == [2, 1]
 
 
+@pytest.mark.parametrize("opening", ["<think>", ""])
+def test_what_a_model_thinks_is_neither_answer_nor_evidence(opening: str) -> None:
+    pipeline = asked(MockGenerator(f"{opening}[2] or [9] says so </think> It is [1]."), 2)
+    with pipeline.ask("red star", stream=True) as stream:
+        shown = "".join(part for part in stream if isinstance(part, str))
+    assert shown.endswith("It is [1].")
+    assert ("[2]" in shown) == (not opening), "without a tag before them, only their end says that they are thoughts"
+    for answer in (stream.answer(), pipeline.ask("red star")):
+        assert (answer.text, answer.removed) == ("It is [1].", ())
+        assert [citation.number for citation in answer.citations] == [1]
+
+
 def test_a_citation_in_two_pieces_is_checked_before_it_is_shown() -> None:
     stream = stream_of(["see [", "9", "] and", " [1", "] now"], match("a"))
     assert list(stream) == ["see", " and", " [1] now", Citation(1, "a")]

@@ -160,7 +160,7 @@ def test_a_home_that_is_not_there_is_named(tmp_path: Path, arguments: str) -> No
 def test_a_filter_that_nests_too_deep_is_no_crash(folder: Path, where: str) -> None:
     done = run(*SEARCH, "--where", where, cwd=folder)
     assert done.returncode == 2
-    assert "a filter nests objects and lists at most 200 deep" in done.stderr
+    assert "a filter nests objects and lists at most 100 deep" in done.stderr
     assert "Traceback" not in done.stderr
 
 

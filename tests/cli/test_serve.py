@@ -144,8 +144,8 @@ def test_bad_settings_are_one_line(tmp_path: Path, options: list[str], said: str
         ('port = "x"', "port is a whole number"),
         ("[indexes.'a/b']\nstore = 'mock:'", "an index is named by"),
         ("[indexes.a]\nstores = 'mock:'", "unknown key 'stores'"),
-        ("threads = 0", "--threads is above 0"),
-        ("port = 70000", "--port is from 0 to 65535"),
+        ("threads = 0", "--threads is from 1 to 16,777,216"),
+        ("port = 70000", "--port is from 0 to 65,535"),
     ],
 )
 def test_a_bad_file_of_settings_is_one_line(tmp_path: Path, text: str, said: str) -> None:

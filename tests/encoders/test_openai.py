@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import struct
 import threading
 import warnings
 from collections.abc import Iterator
@@ -357,6 +359,34 @@ def test_an_image_that_the_server_refuses_is_named() -> None:
     assert {place: error.code for place, error in caught.value.items.items()} == {0: "unsupported"}
 
 
+# ---- answers of other servers
+
+
+def in_base64(numbers: list[float]) -> Any:
+    return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda entry: {name: value for name, value in entry.items() if name != "index" or value},
+        lambda entry: {**entry, "index": entry["index"] or None},
+        lambda entry: {**entry, "embedding": in_base64(entry["embedding"])},
+    ],
+    ids=["protobuf", "null", "base64"],
+)
+def test_vectors_are_in_the_order_of_their_indexes(change: Any) -> None:
+    texts = ["a dog", "a cat", "a car"]
+    script = Script(change=lambda answer: {"data": [change(entry) for entry in answer["data"][::-1]]})
+    assert ask(script, texts=texts) == pytest.approx(MockEncoder().encode_texts(texts)["clip"], abs=1e-5)
+
+
+@pytest.mark.parametrize("index", [{}, {"index": None}], ids=["missing", "null"])
+def test_vectors_without_an_index_are_in_the_order_of_the_texts(index: dict[str, None]) -> None:
+    vectors = vectors_of({"data": [{"embedding": [number, 0], **index} for number in (1, -2)]}, "openai", 2)
+    assert vectors.tolist() == [[1, 0], [-1, 0]]
+
+
 # ---- what goes wrong
 
 
@@ -370,10 +400,14 @@ def test_an_image_that_the_server_refuses_is_named() -> None:
         (lambda answer: {"data": []}, "not a list of 2 vectors"),
         (lambda answer: {"data": [{**entry, "index": True} for entry in answer["data"]]}, "one for each index"),
         (lambda answer: {"data": "x"}, "not a list of vectors"),
-        (lambda answer: [], "not a list of vectors"),
+        (lambda answer: [], "not a list of 2 vectors"),
         (lambda answer: replaced(answer, [None] * 3), "not a list of vectors"),
         (lambda answer: replaced(answer, ["1.0"]), "not a list of vectors"),
         (lambda answer: replaced(answer, []), "not a list of vectors"),
+        (lambda answer: replaced(answer, "AAAAAAA="), "not a list of vectors"),
+        (lambda answer: replaced(answer, in_base64([float("nan")])), "finite and not zero"),
+        (lambda answer: {"data": [{**entry, "index": -1} for entry in answer["data"]]}, "one for each index"),
+        (lambda answer: {"data": [{"embedding": [1.0]}, {"embedding": [1.0], "index": 0}]}, "one for each index"),
         (lambda answer: replaced(answer, [1.0, 2.0], only=0), "not a list of vectors of one length"),
         (lambda answer: replaced(answer, [0.0] * DIM), "finite and not zero"),
         (lambda answer: replaced(answer, [1e300] * DIM), "finite and not zero"),
@@ -388,7 +422,7 @@ def test_what_is_no_answer_is_an_error_of_the_server(change: Any, message: str) 
     assert len(str(caught.value)) < 400
 
 
-def replaced(answer: Any, embedding: list[Any], only: int | None = None) -> Any:
+def replaced(answer: Any, embedding: Any, only: int | None = None) -> Any:
     rows = [{**entry, "embedding": embedding} if only in (None, entry["index"]) else entry for entry in answer["data"]]
     return {"data": rows}
 
@@ -402,9 +436,9 @@ def test_a_list_of_another_number_of_rows_is_refused() -> None:
     ("url", "message"),
     [
         ("openai:http://localhost/v1", r"needs \?model="),
-        ("openai:http://localhost/v1?model=m&dim=0", "dim is at least 1, not 0"),
-        ("openai:http://localhost/v1?model=m&batch_size=0", "batch_size is at least 1, not 0"),
-        ("openai:http://localhost/v1?model=m&concurrency=-1", "concurrency is at least 1"),
+        ("openai:http://localhost/v1?model=m&dim=0", "`dim` is from 1 to 16,777,216, not 0"),
+        ("openai:http://localhost/v1?model=m&batch_size=0", "`batch_size` is from 1 to 16,777,216, not 0"),
+        ("openai:http://localhost/v1?model=m&concurrency=-1", "`concurrency` is from 1 to"),
         ("openai:http://localhost/v1?model=m&images=true", "these have one: vllm, infinity, nim, jina"),
         ("openai:http://localhost/v1?model=m&form=tei&images=true", "these have one: vllm, infinity, nim, jina"),
         ("openai:http://localhost/v1?model=m&form=vllm&query_role=", "query_role and document_role are not empty"),

@@ -221,7 +221,7 @@ def test_a_build_that_fails_is_an_error(gpu: PretendGpu) -> None:
 def test_without_a_gpu_it_says_what_is_missing(gpu: PretendGpu) -> None:
     with pytest.raises(ConfigError, match="no GPU 3: there are 1"):
         make(device=3)
-    with pytest.raises(ConfigError, match="contexts is at least 1"):
+    with pytest.raises(ConfigError, match="`contexts` is from 1 to"):
         make(contexts=0)
     gpu.devices = 0
     with pytest.raises(ModelUnavailableError, match=r"no NVIDIA GPU.*onnx: runs without"):

@@ -100,6 +100,13 @@ def test_a_refused_request_is_left_to_whoever_asked(status: int, message: str, i
     assert str(caught.value.error).endswith(f"refused the request ({status}: {message})")
 
 
+def test_a_parameter_that_is_refused_is_named() -> None:
+    body = json.dumps({"error": {"message": "Unsupported", "param": "seed", "code": "unsupported_parameter"}})
+    with pytest.raises(RefusedError) as caught:
+        ask(Answer(400, body.encode()))
+    assert caught.value.message == "seed: Unsupported"
+
+
 @pytest.mark.parametrize("body", [b"no json", b'{"data": NaN}', b"[" * 2**19, b"\xff\xfe"], ids=repr)
 def test_what_is_not_json_is_an_error_of_the_server(body: bytes) -> None:
     with pytest.raises(BackendError, match="sent what is not JSON: ") as caught:
@@ -135,11 +142,11 @@ def test_a_key_has_no_odd_characters(key: str, monkeypatch: pytest.MonkeyPatch) 
     [
         ("http://u:sk-secret@localhost/v1?", "takes no user and password; a key goes into (OPENAI|CO)_API_KEY"),
         ("localhost:8000?", "takes the base URL of a server, such as (openai|cohere):http://host:8000/v1, not local"),
-        ("http://localhost/v1?retries=-1&", "^retries is at least 0, not -1$"),
+        ("http://localhost/v1?retries=-1&", "^`retries` is from 0 to 20, not -1$"),
         ("http://localhost/v1?key_variable=sk-secret&", "name of an environment variable"),
         ("http://localhost/v1?key_variable=AWS_SECRET_ACCESS_KEY&", "ends in _API_KEY"),
         *(
-            (f"http://localhost/v1?{name}={value}&", f"^{name} is above 0 and at most 1000000000 seconds, not ")
+            (f"http://localhost/v1?{name}={value}&", f"^`{name}` is from 0.001 to 1,000,000, not ")
             for name in ("timeout", "connect_timeout")
             for value in ("-1", "0", "nan", "inf", "1e300")
         ),

@@ -208,6 +208,17 @@ def test_a_wrong_option_is_no_fault_of_the_documents() -> None:
         score(Script(), DOCUMENTS, model="wrong")
 
 
+def without_zeros(answer: Any) -> Any:
+    """The answer of a server behind protobuf, whose scores have TEI's name."""
+    ranks = [{"index": rank["index"], "score": rank["relevance_score"]} for rank in answer["results"]]
+    return {"results": [{name: value for name, value in rank.items() if value != 0} for rank in ranks]}
+
+
+def test_an_index_that_is_left_out_is_0() -> None:
+    texts = DOCUMENTS[::-1]
+    assert score(Script(change=without_zeros), texts) == score(Script(), texts)
+
+
 # ---- what goes wrong
 
 
@@ -223,15 +234,17 @@ def changed(**changes: Any) -> Any:
         (changed(index=0), "a list of 3 scores"),
         (changed(index=7), "a list of 3 scores"),
         (changed(index="0"), "a list of 3 scores"),
-        (changed(index=[0]), "not a list of scores"),
+        (changed(index=[0]), "a list of 3 scores"),
         (changed(relevance_score="high"), "finite numbers"),
         (changed(relevance_score=None), "finite numbers"),
         (changed(relevance_score=True), "finite numbers"),
+        (changed(relevance_score=10**400), "finite numbers"),
         (changed(relevance_score=3.2), r"probabilities \(3.2 is none; \?scores=logit takes logits\)"),
         (changed(relevance_score=-0.1), "probabilities"),
+        (changed(index=None), "a list of 3 scores"),
         (lambda _: {"results": None}, "not a list of scores"),
         (lambda _: {"results": 3}, "not a list of scores"),
-        (lambda _: [], "not a list of scores"),
+        (lambda _: [], "a list of 3 scores"),
         (lambda _: b" " * 2**20, "more than"),
     ],
 )
@@ -251,7 +264,7 @@ def test_logits_become_probabilities() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("cohere:http://localhost?batch_size=0", "batch_size is at least 1, not 0"),
+        ("cohere:http://localhost?batch_size=0", "`batch_size` is from 1 to 16,777,216, not 0"),
         ("cohere:http://localhost?form=tei&images=true", r"\?form=tei has no place for images"),
         ("cohere:http://localhost?scores=raw", "is one of probability, logit"),
     ],

@@ -116,6 +116,10 @@ def test_a_text_brings_no_tokens_of_a_chat_template() -> None:
         ("Maybe", None),
         ("", None),
         ("Yesterday", None),
+        ("<think>no or yes?</think>\n\nNo", NO),
+        ("Is it? No.</think>Yes", YES),
+        ("<think>" + "no " * 300 + "</think>Yes", YES),
+        ("<think>" + "no " * 5000, None),
     ],
 )
 def test_an_answer_is_yes_or_no_or_judges_nothing(answer: str, score: float | None) -> None:
@@ -160,7 +164,7 @@ def test_options_are_the_judges_or_else_the_generators() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("judge:mock:?image_size=0", "image_size is at least 1, not 0"),
+        ("judge:mock:?image_size=0", "`image_size` is from 1 to 16,777,216, not 0"),
         ("judge:mock:?concurrency=many", "concurrency of reranker judge: is a whole number"),
         ("judge:extractive:?nothing=1", "generator extractive: has no option 'nothing'; it has quotes"),
         ("judge:Qwen/Qwen3-VL", "is not the URL of a generator"),
@@ -186,13 +190,20 @@ def test_the_score_is_the_share_of_yes(server: OpenAIServer) -> None:
     assert PIL.Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).size == (120, 60)
     assert isinstance(text["messages"][0]["content"], str)
     sent = {name: value for name, value in text.items() if name not in ("messages", "model")}
-    assert sent == {"max_tokens": 1, "temperature": 0.0, "stream": False, "logprobs": True, "top_logprobs": 20}
+    assert sent == {"max_tokens": 1, "stream": False, "logprobs": True, "top_logprobs": 20}
 
 
 def test_neither_yes_nor_no_judges_nothing(server: OpenAIServer) -> None:
     server.script.likelihoods = lambda _: {"Maybe": 0.9, "Well": 0.1}
     with open_reranker(f"judge:openai:{server.url}") as judge:
         assert judge.score("a star", TEXTS) == [None, None, None]
+
+
+def test_a_first_token_that_begins_thoughts_is_no_answer(server: OpenAIServer) -> None:
+    server.script.likelihoods = lambda _: {"<think>": 0.9998, "No": 0.0001}
+    server.script.reply = "<think>no, or yes?</think>\nYes"
+    with open_reranker(f"judge:openai:{server.url}") as judge:
+        assert judge.score("a star", TEXTS) == [YES, YES, None]
 
 
 @pytest.mark.parametrize(

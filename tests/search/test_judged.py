@@ -67,6 +67,7 @@ def test_judgements_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     qrels.parent.mkdir()
     for text, message in (
         ("1 0 a 1\n", "line 1: a judgement is QUERY, DOCUMENT and GRADE between tabs: '1 0 a 1'"),
+        (f"1\ta\t{'9' * 90}\n", r"`grade` is from -2,147,483,647 to 2,147,483,647, not 9999"),
         ("1\ta\t1\n1\tb\thigh\n", "line 2: a grade is a whole number, not 'high'"),
         ("query-id\tcorpus-id\tscore\n", "no query of .* was judged: queries are '1', and judged are $"),
         ("2\ta\t1\n", "no query of .* was judged: queries are '1', and judged are '2'"),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 from vlmsearch_mocks import MockReranker
 
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.rerank import pooled, rerank
 from vlmsearch.types import Document
@@ -93,6 +93,15 @@ def test_without_a_limit_batches_are_large() -> None:
 def test_numbers_out_of_range_are_refused(first: int, seconds: float | None, weight: float) -> None:
     with pytest.raises(ConfigError, match="at least 1 match"):
         rerank("q", matches(("0.5", 0.5)), Slow(), first=first, seconds=seconds, weight=weight)
+
+
+@pytest.mark.parametrize("scores", [[], [0.5, 0.5], [math.nan], [math.inf], [10**400], [-0.1]])
+def test_a_re_ranker_that_gives_no_relevance_is_an_error_of_it(
+    scores: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Slow, "score", lambda *_: scores)
+    with pytest.raises(BackendError, match="has no relevance from 0 to 1 for each of 1 documents"):
+        rerank("q", matches(("0.5", 0.5)), Slow())
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))

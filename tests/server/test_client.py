@@ -117,6 +117,17 @@ def test_a_search_finds_what_the_pipeline_there_finds(
     )
 
 
+def test_halves_of_characters_are_unknown_ids_and_no_words(here: Pipeline, there: RemotePipeline) -> None:
+    for pipe in (here, there):
+        assert pipe.get(["\udcff", "a", "b\0"]) == pipe.get("a")
+        assert pipe.delete(["\udcff", "b\0"]) == 0
+        assert not pipe.search("\udcff")
+        with pytest.raises(ConfigError, match="no document"):
+            pipe.search(like="\udcff")
+        with pytest.raises(ConfigError, match="is no key of metadata"):
+            pipe.search("dog", where={"\udcff": 1})
+
+
 def test_pages_follow_each_other(there: RemotePipeline) -> None:
     first = there.search("dog", limit=1, min_score=0)
     second = there.search("dog", limit=1, min_score=0, cursor=first.cursor)

@@ -157,7 +157,12 @@ def test_values_are_counted(service: RunningService) -> None:
     assert service.http.get(facets).json() == {"total": 5, "facets": {}}
 
 
-@pytest.mark.parametrize("where", ["{", "[]", "odd=", '{"a": {"$near": 1}}'])
+@pytest.mark.parametrize("path", ["documents?after=a%00", "documents?order=gallery&after=0+0+%00", "facets?key=a%00"])
+def test_a_place_or_a_key_that_cannot_be_is_refused(service: RunningService, path: str) -> None:
+    assert service.http.get(f"/api/v1/indexes/default/{path}").status_code == 400
+
+
+@pytest.mark.parametrize("where", ["{", "[]", "odd=", '{"a": {"$near": 1}}', '{"a\\u0000": 1}', '{"a": 1e999}'])
 def test_a_filter_that_is_none_is_refused(service: RunningService, where: str) -> None:
     assert service.http.get(DOCUMENTS, params={"where": where}).status_code == 400
 

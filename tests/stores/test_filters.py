@@ -70,6 +70,7 @@ def test_what_a_filter_means(where: Mapping[str, object], parsed: Filter) -> Non
         ({"year": math.nan}, "a value for 'year' is"),
         ({"year": math.inf}, "a value for 'year' is"),
         ({"year": 10**400}, "the number for 'year' is too large: 1000"),
+        ({"year": 10**5000}, "the number for 'year' is too large: a value of too many digits"),
     ],
 )
 def test_a_wrong_filter_says_which_part_and_what_there_is(where: Mapping[str, object], message: str) -> None:
@@ -121,37 +122,25 @@ def test_neighbouring_doubles_are_told_apart(store: Store) -> None:
             )
 
 
-def test_a_long_list_of_values_works_and_one_that_is_too_long_is_refused(chroma: Store) -> None:
-    fill(chroma, [{"x": i} for i in range(5)])
-    assert passing(chroma, parse_filter({"x": {"$in": list(range(3, 10_003))}})) == {3, 4}
-    too_long = parse_filter({"$or": [{"x": {"$in": list(range(6000))}}, {"x": {"$nin": list(range(6000))}}]})
-    with pytest.raises(ConfigError, match="at most 10,000 values, not 12,000"):
-        passing(chroma, too_long)
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({"$or": [{"x": i} for i in range(101)]}, "at most 100 conditions, not 101"),
+        ({f"k{i}": {"$gt": 0, "$lt": 2} for i in range(51)}, "at most 100 conditions, not 102"),
+        ({"x": {"$in": list(range(1001))}}, "at most 1,000 values, not 1,001"),
+        ({"$and": [{"x": {"$nin": ["a"] * 501}}, {"y": {"$in": ["a"] * 500}}]}, "at most 1,000 values, not 1,001"),
+    ],
+)
+def test_a_filter_of_too_many_parts_is_refused(where: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_filter(where)
 
 
-def test_conditions_that_are_many_work_and_too_many_are_refused(chroma: Store) -> None:
-    rows: list[dict[str, Scalar]] = [{"x": i, f"k{i}": True} for i in range(5)]
-    fill(chroma, rows)
-    deep: dict[str, object] = {"x": 1}
-    for level in range(60):
-        deep = {("$or", "$and")[level % 2]: [deep, {"x": {"$gt": level % 4}}]}
-    usable: list[dict[str, object]] = [
-        {"$or": [{"x": i} for i in range(3, 10_003)]},
-        {"$and": [{"x": {"$ne": i}} for i in range(3, 10_003)]},
-        {"$and": [{"$or": [{"x": i}, {"x": "three"}, {"x": {"$in": [True, 2]}}]} for i in range(3)]},
-        {"$or": [{f"k{i}": True} for i in range(3, 2003)]},
-        {"$and": [{f"k{i}": {"$ne": True}} for i in range(3, 1503)]},
-        deep,
-    ]
-    for each in usable:
-        where = parse_filter(each)
-        assert passing(chroma, where) == {i for i, row in enumerate(rows) if where.matches(row)}, str(each)[:60]
-    for refused, said in (
-        ({"$or": [{f"k{i}": True} for i in range(2001)]}, "at most 2,000 conditions, not 2,001"),
-        ({"$or": [deep, {"x": 1}]}, r"nests \$and and \$or at most 60 deep, not 61"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            passing(chroma, parse_filter(refused))
+@pytest.mark.parametrize("key", ["a\0b", "\ud800", "x" * 129, "tab\t", "\x85"])
+def test_a_key_that_no_metadata_can_have_is_refused(key: str) -> None:
+    for where in ({key: 1}, {key: {"$ne": 1}}, {"$or": [{"x": 1}, {key: {"$in": ["a"]}}]}):
+        with pytest.raises(ConfigError, match="is no key of metadata: 1 to 128 characters"):
+            parse_filter(where)
 
 
 def nested(depth: int, operators: tuple[str, ...] = ("$and",)) -> dict[str, object]:
@@ -161,23 +150,23 @@ def nested(depth: int, operators: tuple[str, ...] = ("$and",)) -> dict[str, obje
     return where
 
 
-@pytest.mark.parametrize("where", [nested(100), nested(400), nested(100_000), {"x": nested(3000)}])
+@pytest.mark.parametrize("where", [nested(50), nested(400), nested(100_000), {"x": nested(3000)}])
 def test_a_filter_that_nests_too_deep_is_refused(where: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="nests objects and lists at most 200 deep"):
+    with pytest.raises(ConfigError, match="nests objects and lists at most 100 deep"):
         parse_filter(where)
 
 
 def test_a_filter_that_contains_itself_is_refused() -> None:
     endless: list[object] = []
     endless += [{"$or": endless}, {"$and": endless}]
-    with pytest.raises(ConfigError, match="at most 200 deep"):
+    with pytest.raises(ConfigError, match="at most 100 deep"):
         parse_filter({"$and": endless})
 
 
 def test_deeply_nested_filters_work(chroma: Store) -> None:
     where: dict[str, object] = {"x": 1}
-    for _ in range(80):
+    for _ in range(48):
         where = {"$and": [where, {"x": {"$ne": 7}}]}
     fill(chroma, [{"x": 1}])
-    for each in (where, nested(99, ("$and",)), nested(99, ("$and", "$or"))):
+    for each in (where, nested(49, ("$and",)), nested(49, ("$and", "$or"))):
         assert passing(chroma, parse_filter(each)) == {0}

@@ -9,13 +9,17 @@ from typing import Any
 from vlmsearch.errors import ConfigError
 
 _FUNCTIONS = frozenset({"on_progress", "stop"})
+_MAX_COUNT = 2**24
 _SHOWN = 60
 """Characters of a wrong value that a message shows."""
 
 
 def shown(value: object) -> str:
     """Return a wrong value for a message: its beginning, after its type if the value does not show it."""
-    text = " ".join(f"{value!r:.{_SHOWN}}".split())
+    try:
+        text = " ".join(f"{value!r:.{_SHOWN}}".split())
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        text = "a value of too many digits"
     return text if isinstance(value, (str, int, float, bytes, type(None))) else f"{type(value).__name__} {text}"
 
 
@@ -52,19 +56,18 @@ def _several(rule: str, value: object, kinds: tuple[type, ...]) -> list[Any]:
 
 
 def check_counts(**counts: int | None) -> None:
-    """Raise ConfigError for a number below 1, by its name; None is no number."""
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise ConfigError(f"{name} is at least 1, not {count}")
+    """Raise ConfigError for a count out of its bounds; None is no count.
+
+    They are 1 and 16,777,216.
+    """
+    check_bounds(1, _MAX_COUNT, **counts)
 
 
-def check_number(name: str, value: object, low: float, high: float, *, kind: type = float) -> None:
-    """Raise TypeError or ConfigError unless a value is a number of ``kind`` from ``low`` to ``high``."""
-    kinds = (int,) if kind is int else (int, float)
-    if not isinstance(value, kinds) or isinstance(value, bool):
-        raise TypeError(f"`{name}` is a {'whole number' if kind is int else 'number'}, not {shown(value)}")
-    if not low <= value <= high:
-        raise ConfigError(f"`{name}` is from {low:,g} to {high:,g}, not {value!r}")
+def check_bounds(low: float, high: float, **given: float | None) -> None:
+    """Raise ConfigError for a number out of its bounds, by its name; None is no number."""
+    for name, number in given.items():
+        if number is not None and not low <= number <= high:
+            raise ConfigError(f"`{name}` is from {low:,.12g} to {high:,.12g}, not {shown(number)}")
 
 
 def check_kind(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from vlmsearch._util.plain import finite_number
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError, ModelUnavailableError
 
@@ -72,11 +72,12 @@ class JsonTable:
     def number(self, key: str, minimum: float, maximum: float) -> float:
         """Return a number from ``minimum`` to ``maximum``."""
         value = self.value(key)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        number = finite_number(value)
+        if number is None:
             raise self._wrong(key, "is a number", value)
-        if not minimum <= value <= maximum:
+        if not minimum <= number <= maximum:
             raise self._wrong(key, f"is from {minimum:g} to {maximum:g}", value)
-        return float(value)
+        return number
 
     def flag(self, key: str) -> bool:
         """Return true or false."""

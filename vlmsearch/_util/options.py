@@ -16,6 +16,7 @@ from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from vlmsearch._util.arguments import check_arguments, check_kind, shown, strings
+from vlmsearch._util.plain import finite_number
 from vlmsearch.errors import ConfigError
 
 _NAMES = {
@@ -25,7 +26,7 @@ _NAMES = {
 }
 """Stand-ins for heavy packages in type hints: reading a declaration imports none of them."""
 _ATTRIBUTES = re.compile(r"^Attributes:\n(.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
-_UNIONS = (Union, UnionType)
+UNIONS = (Union, UnionType)
 _LISTS = (Sequence, Collection, Iterable, tuple, frozenset)
 
 
@@ -102,7 +103,7 @@ class Option:
     @cached_property
     def takes_string(self) -> bool:
         """Return whether the option is a string or a list of strings."""
-        parts = get_args(self.type) if get_origin(self.type) in _UNIONS else ()
+        parts = get_args(self.type) if get_origin(self.type) in UNIONS else ()
         return len(parts) == 2 and str in parts and NoneType not in parts
 
     def check(self, value: object, of: str = "") -> None:
@@ -158,8 +159,7 @@ class Option:
         example = "a mapping of fields to numbers, such as {'words': 0.5}"
         check_kind(self.name, value, Mapping, example)
         for name, weight in dict(value).items():  # type: ignore[call-overload]
-            is_weight = isinstance(weight, (int, float)) and not isinstance(weight, bool)
-            if not isinstance(name, str) or not is_weight:
+            if not isinstance(name, str) or finite_number(weight) is None:
                 raise ConfigError(f"`{self.name}` is {example}: weights are numbers of at least 0, not {shown(value)}")
 
     def _check_list(self, value: object) -> None:
@@ -202,6 +202,8 @@ class Options:
             if option.is_list and isinstance(value, Iterator):
                 value = tuple(value)
             option.check(value)
+            if option.kind is float and value == 0:
+                object.__setattr__(self, name, 0.0)  # also for -0.0
             if option.is_list:
                 object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
 
@@ -274,4 +276,4 @@ def _doc(cls: type) -> str:
 def without_none(hint: Any) -> Any:
     """Return a type hint without the None that it allows beside one other type."""
     others = [part for part in get_args(hint) if part is not NoneType]
-    return others[0] if get_origin(hint) in _UNIONS and len(others) == 1 else hint
+    return others[0] if get_origin(hint) in UNIONS and len(others) == 1 else hint

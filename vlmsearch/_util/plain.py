@@ -16,10 +16,12 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
+from vlmsearch._util.arguments import shown
 from vlmsearch._util.unread import with_unread
+from vlmsearch.errors import ConfigError
 
 MAX_KEY_CHARS = 128
 MAX_ENTRIES = 1000
@@ -28,6 +30,7 @@ MAX_INT = 2**63 - 1
 _MIN = -MAX_INT
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that ids and keys do not have: controls, and halves of surrogate pairs."""
+_KEY_RULE = f"1 to {MAX_KEY_CHARS} characters, no controls, no $ first"
 _PLAIN = frozenset({str, int, bool, float})
 _MISSING = frozenset({"NAType", "NaTType", "MaskedConstant"})
 """The types of missing values of pandas and numpy; NaT counts as a date elsewhere."""
@@ -53,8 +56,10 @@ def plain_value(value: Any) -> Any:
     ('2024-05-01', None, 60.0)
     """
     kind = type(value)
+    if kind is float:
+        return None if value != value else value + 0.0  # which is 0 for -0.0
     if kind in _PLAIN:
-        return None if value != value else value
+        return value
     if value is None or kind.__name__ in _MISSING or (kind is Decimal and value.is_nan()):
         return None
     if isinstance(value, str):
@@ -97,10 +102,31 @@ def _numpy_value(value: Any) -> Any:
     return value if is_odd else plain_value(item)
 
 
+def finite_number(value: object) -> float | None:
+    """Return a number as a float, 0 for -0.0.
+
+    It is None for other objects, and for numbers that are not finite or beyond all floats.
+    """
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return cast("float", value) + 0.0 if is_number else None
+
+
 def plain_text(value: Any) -> Any:
     """Return a plain value, which is a text where it is a number."""
     value = f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else plain_value(value)
     return str(value) if isinstance(value, (int, float)) else list(value) if isinstance(value, tuple) else value
+
+
+def is_key(key: object) -> bool:
+    """Check whether metadata can have a key: 1 to 128 characters, no controls, no ``$`` first."""
+    return isinstance(key, str) and 0 < len(key) <= MAX_KEY_CHARS and key[0] != "$" and not CONTROLS.search(key)
+
+
+def check_keys(name: str, *keys: object) -> None:
+    """Raise ConfigError for a key that no metadata can have; ``name`` is what takes it."""
+    for key in keys:
+        if not is_key(key):
+            raise ConfigError(f"{name}: {shown(key)} is no key of metadata: {_KEY_RULE}")
 
 
 def value_problem(key: object, value: object) -> str:
@@ -108,8 +134,8 @@ def value_problem(key: object, value: object) -> str:
 
     It is "" where all keep it, and filter on it.
     """
-    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_CHARS or key[0] == "$" or CONTROLS.search(key):
-        return f"metadata {key!r} must have a key of 1 to {MAX_KEY_CHARS} characters, no controls, no $ first"
+    if not is_key(key):
+        return f"metadata {key!r} must have a key of {_KEY_RULE}"
     if isinstance(value, tuple) and all(isinstance(entry, str) for entry in value):
         return f"metadata {key!r} must have at most {MAX_ENTRIES:,} strings" if len(value) > MAX_ENTRIES else ""
     if not isinstance(value, (str, int, float)):
@@ -130,7 +156,9 @@ def plain_mapping(values: Mapping[Any, Any]) -> Mapping[str, Any]:
     for value in values.values():
         kind = type(value)
         if kind is not str and not (
-            value - value == 0 if kind is float else kind in _PLAIN and _MIN <= value <= MAX_INT
+            value - value == 0 and (value or math.copysign(1, value) > 0)
+            if kind is float
+            else kind in _PLAIN and _MIN <= value <= MAX_INT
         ):
             break
     else:

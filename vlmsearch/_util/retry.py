@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
+from vlmsearch._util.arguments import check_bounds
 from vlmsearch._util.cancellation import pause
-from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError
+from vlmsearch._util.options import Options, bounded
+from vlmsearch.errors import BackendError, BackendUnavailableError
 
 T = TypeVar("T")
-MAX_RETRIES = 20
 _FIRST_PAUSE, _MAX_PAUSE = 0.1, 5.0
 
 
@@ -35,12 +37,28 @@ def retrying(call: Callable[[], T], retries: int, passes: Callable[[BackendError
     return call()
 
 
-_MAX_WAIT = 1e9
-"""Seconds; with more than about 30 years, sockets and gRPC fail or time out at once."""
+MIN_SECONDS, MAX_SECONDS = 0.001, 1e6
+"""Seconds. Drivers count milliseconds, where 0 is no limit, in whole numbers of 32 bits."""
 
 
 def check_seconds(**limits: float) -> None:
-    """Raise ConfigError for a time that is too long to wait, by its option's name."""
-    for name, seconds in limits.items():
-        if not 0 < seconds <= _MAX_WAIT:
-            raise ConfigError(f"{name} is above 0 and at most {_MAX_WAIT:.0f} seconds, not {seconds:g}")
+    """Raise ConfigError for a time that nobody can wait, by its option's name."""
+    check_bounds(MIN_SECONDS, MAX_SECONDS, **limits)
+
+
+def seconds(default: float | None) -> Any:
+    """Declare an option that is a time to wait."""
+    return bounded(default, minimum=MIN_SECONDS, maximum=MAX_SECONDS)
+
+
+@dataclass(frozen=True)
+class AttemptOptions(Options):
+    """Options of back ends that wait for a server.
+
+    Attributes:
+        timeout: Seconds that one attempt may take, from 0.001 to 1,000,000.
+        retries: Number of further attempts after errors of the moment, from 0 to 20.
+    """
+
+    timeout: float = seconds(30.0)
+    retries: int = bounded(3, minimum=0, maximum=20)

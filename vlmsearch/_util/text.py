@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import unicodedata
@@ -35,7 +36,12 @@ def sanitise(text: str) -> str:
 
 def well_formed(text: str) -> str:
     """Return a text in valid Unicode, as tokenizers and wires need it: a half surrogate pair becomes a mark."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def json_bytes(value: object) -> bytes:
+    """Return a value as JSON in UTF-8, its texts as `well_formed` gives them."""
+    return well_formed(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
 def utf8_bytes(text: str) -> bytes:

@@ -21,6 +21,7 @@ from vlmsearch.generators.base import (
     QuotesSources,
     SeesPictures,
 )
+from vlmsearch.generators.thoughts import EndOfThoughts
 from vlmsearch.types import Answer, AnswerParts, Citation, Match
 
 UNSURE = "Nothing surely matches the question. Closest: "
@@ -48,10 +49,8 @@ def read_prompt(
     while True:
         tokens: list[int] = []
         try:
-            if isinstance(generator, SeesPictures) and prompt.pictures:
-                yield from generator.stream_parts(prompt.parts, options, on_usage=tokens.append)
-            else:
-                yield from generator.stream(prompt.text, options)
+            is_seen = isinstance(generator, SeesPictures) and prompt.pictures
+            yield from generator.answer(prompt.parts if is_seen else prompt.text, options, on_usage=tokens.append)
         except PicturesRefusedError as exc:
             count = len(prompt.pictures)
             if not count:
@@ -70,7 +69,9 @@ class AnswerStream(AnswerParts):
     """Iterate over an answer as it is made: pieces of its text, then its citations.
 
     `Pipeline.ask` with ``stream=True`` makes one. A citation is checked before it is shown, also where the generator
-    makes it in two pieces. Closing it, or leaving the ``with`` block, stops the generator. Use it from one thread.
+    makes it in two pieces. Thoughts of the model are left out. Where only their end has a tag, they have been shown
+    before it, but `answer` has neither them nor their citations. Closing it, or leaving the ``with`` block, stops the
+    generator. Use it from one thread.
 
     Example:
         >>> from vlmsearch import Document, Pipeline
@@ -141,7 +142,10 @@ class AnswerStream(AnswerParts):
         whole = getincrementaldecoder("utf-16-le")("replace")  # pieces may cut a surrogate pair
         for piece in self._pieces:
             check_cancelled()
-            if isinstance(piece, str):
+            if isinstance(piece, EndOfThoughts):
+                self._text.clear()
+                self._checker = CitationChecker(self._checker.sources)
+            elif isinstance(piece, str):
                 yield self._checker.feed(whole.decode(piece.encode("utf-16-le", "surrogatepass")))
             else:
                 self._prompt = piece

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from vlmsearch.cli.common import option
+from vlmsearch.cli.common import NumberRange, option
 
 
 def _address(text: str) -> str:
@@ -23,8 +23,8 @@ def cluster_options(function: Callable[..., object]) -> Callable[..., object]:
 
     @option("--on", type=_address, metavar="ray[:ADDRESS]", help="Run on the Ray cluster at ADDRESS, or a local one.")
     @option("--workers", type=click.IntRange(1), help="Number of encoders.  [default: one for each GPU or machine]")
-    @option("--worker-cpus", type=click.FloatRange(0), default=0.0, show_default=True, help="Ray CPUs of an encoder.")
-    @option("--worker-gpus", type=click.FloatRange(0), default=0.0, show_default=True, help="Ray GPUs of an encoder.")
+    @option("--worker-cpus", type=NumberRange(0), default=0.0, show_default=True, help="Ray CPUs of an encoder.")
+    @option("--worker-gpus", type=NumberRange(0), default=0.0, show_default=True, help="Ray GPUs of an encoder.")
     @option("--writers", type=click.IntRange(1), default=4, show_default=True, help="Number of writers to the stores.")
     @wraps(function)
     def wrapper(*args: object, on: str | None, **kwargs: Any) -> object:

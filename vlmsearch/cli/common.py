@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
 import os
 import re
 import sys
@@ -111,9 +112,18 @@ def option(*names: str, has_variable: bool = True, **settings: Any) -> Callable[
     return click.option(*short, *names, cls=_Option, envvar=variable, **settings)
 
 
+class NumberRange(click.FloatRange):
+    """A range of finite numbers."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; an error for one that is not finite."""
+        number: float = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
+
+
 PORT = click.IntRange(1, 65535)
-SECONDS = click.FloatRange(0, min_open=True)
-SHARE = click.FloatRange(0, 1)
+SECONDS = NumberRange(0, min_open=True)
+SHARE = NumberRange(0, 1)
 
 
 def url_option(kind: ComponentKind, *names: str, **settings: Any) -> Callable[[Function], Function]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vlmsearch.cli.common import command, json_option, need_manifest, option, print_first, print_json
+from vlmsearch.cli.common import NumberRange, command, json_option, need_manifest, option, print_first, print_json
 from vlmsearch.cli.completion import BackEndUrl
 from vlmsearch.cli.progress import progress
 from vlmsearch.registry import open_store
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.argument("second", type=BackEndUrl("store"))
 @option(
     "--tolerance",
-    type=click.FloatRange(0),
+    type=NumberRange(0),
     default=1e-6,
     show_default=True,
     help="Tolerance of the numbers in vectors. 0 asks for the same bits.",

@@ -57,7 +57,7 @@ def _read_report(text: str) -> _Report:
             for name, value in row["measures"].items():
                 values.setdefault(name, {})[id] = float(value)
         return _Report(int(report["limit"]), values)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as exc:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as exc:
         raise click.BadParameter(f"{text} is not a report of `vlmsearch eval --report`: {exc!r}") from exc
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from vlmsearch.cli.common import Group, json_option, option, print_json, release_option, with_flags
+from vlmsearch.cli.common import Group, NumberRange, json_option, option, print_json, release_option, with_flags
 from vlmsearch.cli.triton_server import ServerChoice, gpu_numbers, note, server_options
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ dtype_option = option("--dtype", type=click.Choice(["float16", "bfloat16"]), hel
 @option("--own-calibration", "calibration", is_flag=True, help="Calibrate with your own texts.")
 @option("--pictures", type=click.IntRange(1), help="Pictures of a request to a vision model.  [default: 4]")
 @option("--picture-side", type=click.IntRange(1), help="Pixels of a picture's side.  [default: 1024]")
-@option("--gpu-memory", type=click.FloatRange(1), metavar="GIB", help="A GPU's memory.  [default: this machine's]")
+@option("--gpu-memory", type=NumberRange(1), metavar="GIB", help="A GPU's memory.  [default: this machine's]")
 @json_option
 def plan(recipe: str, gpu_memory: float | None, as_json: bool, **choices: Any) -> None:
     """Print how a recipe is served for a release, and the steps that build its engines.

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from vlmsearch._util.options import Option
-from vlmsearch.cli.common import Function, PlainText, add_options, option, url_option, where_option
+from vlmsearch.cli.common import Function, NumberRange, PlainText, add_options, option, url_option, where_option
 from vlmsearch.cli.completion import complete_files
 from vlmsearch.cli.opening import OWN_RERANKER
 from vlmsearch.wire import simple_options
@@ -120,7 +120,7 @@ def flag_of(declared: Option, name: str = "", *, is_unset: bool = False) -> Call
     if is_unset and declared.default is not None:
         text += f"  [default: {declared.default:g}]"
     if declared.kind in (int, float):
-        kind: Any = click.IntRange if declared.kind is int else click.FloatRange
+        kind: Any = click.IntRange if declared.kind is int else NumberRange
         lowest = declared.minimum if declared.above is None else declared.above
         is_bounded = lowest is not None or declared.maximum is not None
         settings["type"] = (

@@ -22,14 +22,14 @@ from typing import Literal, TypeAlias
 import numpy as np
 from opentelemetry.trace import Span, get_current_span
 
+from vlmsearch._util.arguments import check_bounds, check_counts
 from vlmsearch._util.cancellation import check_cancelled, on_cancel
-from vlmsearch._util.retry import check_seconds
+from vlmsearch._util.retry import MAX_SECONDS, check_seconds
 from vlmsearch._util.tracing import together
 from vlmsearch.encoders.base import Encoder, MeasuresTexts, prepared_image
 from vlmsearch.errors import (
     BackendError,
     BackendUnavailableError,
-    ConfigError,
     InvalidBatchError,
     InvalidInputError,
     OverloadedError,
@@ -272,8 +272,8 @@ class BatchingEncoder(Encoder):
         deadline: float = 30.0,
         on_batch: Callable[[Batch], None] | None = None,
     ) -> None:
-        if (batch is not None and batch < 1) or queue < 1 or delay < 0:
-            raise ConfigError(f"batch and queue are at least 1 and delay at least 0, not {batch}, {queue} and {delay}")
+        check_counts(batch=batch, queue=queue)
+        check_bounds(0, MAX_SECONDS, delay=delay)
         check_seconds(deadline=deadline)
         self._encoder = encoder
         self.fingerprint, self.spaces, self.relevance = encoder.fingerprint, encoder.spaces, encoder.relevance

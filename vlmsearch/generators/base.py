@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
-from vlmsearch._util.cancellation import check_cancelled
-from vlmsearch._util.closable import Closable, closing_at_end
+from vlmsearch._util.closable import Closable
 from vlmsearch._util.options import Options, bounded, options_of, several
 from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.generators.thoughts import UnfinishedThoughtsError, text_of, without_thoughts
 
 if TYPE_CHECKING:
     import PIL.Image
+
+_THOUGHT_TOKENS = 4096
+"""Tokens of a text with thoughts where the user sets no limit."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,8 @@ class GenerationOptions(Options):
 
     Attributes:
         max_tokens: Maximum number of tokens of the answer.
-        temperature: Randomness of the sampling: 0 takes the likeliest text. Logits are divided by it.
+        temperature: Randomness of the sampling: 0 takes the likeliest text. Logits are divided by it. By default it is
+            0 for a model that runs here or behind Triton, and what a server with OpenAI's interface has.
         top_k: Number of the likeliest tokens to sample from; all by default.
         top_p: Share of probability of the likeliest tokens to sample from (nucleus sampling, arXiv:1904.09751).
         repetition_penalty: Penalty of tokens that the text has, from 1 for none up (CTRL, arXiv:1909.05858).
@@ -35,12 +40,12 @@ class GenerationOptions(Options):
         ConfigError: A value is one that no generator can follow.
 
     Example:
-        >>> GenerationOptions(max_tokens=64, stop=("END",)).temperature
-        0.0
+        >>> GenerationOptions(max_tokens=64, stop=("END",)).stop
+        ('END',)
     """
 
     max_tokens: int = bounded(256, minimum=1)
-    temperature: float = bounded(0.0, minimum=0)
+    temperature: float | None = bounded(None, minimum=0)
     top_k: int | None = bounded(None, minimum=1)
     top_p: float = bounded(1.0, above=0, maximum=1)
     repetition_penalty: float = bounded(1.0, above=0)
@@ -74,10 +79,12 @@ class Generator(Closable, ABC):
 
     name: str
     """Name in messages; it never holds a secret."""
+    _usual_tokens = GenerationOptions.max_tokens
+    """Limit where the user sets none."""
 
     @abstractmethod
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
-        """Generate a text in pieces, as it is made.
+        """Generate a text in pieces, as it is made, with the thoughts of the model.
 
         Args:
             prompt: What to continue.
@@ -92,8 +99,45 @@ class Generator(Closable, ABC):
             BackendError: The model or its server failed.
         """
 
+    def answer(
+        self,
+        prompt: str | Sequence[str | Picture],
+        options: GenerationOptions | None = None,
+        *,
+        on_usage: Callable[[int], None] | None = None,
+    ) -> Iterator[str]:
+        """Generate a text in pieces without the thoughts before it.
+
+        Where thoughts take all of the default ``max_tokens``, texts have room for both from then on.
+
+        Args:
+            prompt: What to continue; texts and pictures for a generator that `SeesPictures`.
+            options: How; None for the defaults.
+            on_usage: Called with the number of tokens of a prompt with pictures, once it is known.
+
+        Returns:
+            An iterator over the pieces. Those before an `EndOfThoughts` are no part of the text. Closing it stops the
+            generation.
+
+        Raises:
+            InvalidInputError: The prompt is longer than the model reads, or there are only thoughts.
+            ConfigError: The generator cannot follow an option.
+            BackendError: The model or its server failed.
+        """
+        chosen, seeing = options or GenerationOptions(), cast("Any", self)
+        if chosen.max_tokens == GenerationOptions.max_tokens:
+            chosen = replace(chosen, max_tokens=self._usual_tokens)
+        stream = self.stream if isinstance(prompt, str) else partial(seeing.stream_parts, on_usage=on_usage)
+        try:
+            yield from without_thoughts(stream(prompt, chosen))  # type: ignore[arg-type]
+        except UnfinishedThoughtsError:
+            if chosen.max_tokens != GenerationOptions.max_tokens:
+                raise
+            self._usual_tokens = _THOUGHT_TOKENS
+            yield from self.answer(prompt, options, on_usage=on_usage)
+
     def generate(self, prompt: str, options: GenerationOptions | None = None) -> str:
-        """Generate a whole text.
+        """Generate a whole text without the thoughts before it; see `answer`.
 
         Args:
             prompt: What to continue.
@@ -103,16 +147,11 @@ class Generator(Closable, ABC):
             The text, without the prompt.
 
         Raises:
-            InvalidInputError: The prompt is longer than the model reads.
+            InvalidInputError: The prompt is longer than the model reads, or there are only thoughts.
             ConfigError: The generator cannot follow an option.
             BackendError: The model or its server failed.
         """
-        stream, pieces = self.stream(prompt, options), list[str]()
-        with closing_at_end(stream):
-            for piece in stream:
-                check_cancelled()
-                pieces.append(piece)
-        return "".join(pieces)
+        return text_of(self.answer(prompt, options))
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vlmsearch.errors import ConfigError
+from vlmsearch._util.arguments import check_bounds, check_counts
 from vlmsearch.generators.base import Picture, PicturesRefusedError
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ _OF_PICTURES = re.compile(r"(?i)multi-?modal|\b(image|images|image_url|vision|mm
 _LIMIT = re.compile(r"(?i)at most (\d+) (?:image|picture)|(?:maximum|limit)\D{0,40}?(\d+) (?:image|picture)")
 
 
-def check_picture_options(scheme: str, pictures: int, picture_tokens: int | None) -> None:
-    """Raise ConfigError for options of a URL that no generator can follow."""
-    if pictures < 0 or (picture_tokens is not None and picture_tokens < 1):
-        raise ConfigError(f"{scheme}: `pictures` is at least 0 and `picture_tokens` at least 1")
+def check_reading(context: int | None, pictures: int, picture_tokens: int | None) -> None:
+    """Raise ConfigError for options about what a model reads that no generator can follow."""
+    check_bounds(0, MAX_PICTURES, pictures=pictures)
+    check_counts(context=context, picture_tokens=picture_tokens)
 
 
 def images_in(parts: Sequence[str | Picture], name: str, max_pictures: int) -> list[PIL.Image.Image]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from vlmsearch._util.closable import closing_at_end
+from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError
 from vlmsearch.models.tokenizers import no_panics, read_tokenizer
 
@@ -53,15 +55,17 @@ class Detokenizer:
         return self._decode(tokens)[len(before) :]
 
 
-def until_stop(pieces: Iterator[str], stop: tuple[str, ...]) -> Iterator[str]:
+def until_stop(pieces: Iterator[str], stop: tuple[str, ...], tag: str = "") -> Iterator[str]:
     """Yield the pieces up to the stop word that is complete first.
 
-    What may become one is held back until that is clear.
+    What may become one is held back until that is clear. ``tag`` is that of thoughts with which the prompt ended.
 
     ``pieces`` is closed, where it can be, as soon as a stop word is found or the caller stops reading.
     """
     held = ""
     with closing_at_end(pieces):
+        if tag:
+            yield tag
         for piece in pieces:
             held += piece
             places = [(at + len(word), at) for word in stop if (at := held.find(word)) >= 0]
@@ -100,7 +104,7 @@ def open_tokenizer(path: Path) -> Tokenizer:
 
     ConfigError if none is.
     """
-    file = path / "tokenizer.json" if path.is_dir() else path
+    file = path / "tokenizer.json" if os.path.isdir(path) else path
     try:
         tokenizer = read_tokenizer(file.read_bytes(), str(file))
     except OSError as exc:
@@ -116,12 +120,6 @@ def token_counter(path: Path) -> Callable[[str], int]:
 
     def count(text: str) -> int:
         with no_panics(str(path)):
-            return len(tokenizer.encode(text, add_special_tokens=False).ids)
+            return len(tokenizer.encode(well_formed(text), add_special_tokens=False).ids)
 
     return count
-
-
-def check_context(context: int | None) -> None:
-    """ConfigError for a model that reads nothing; None is one that is not known."""
-    if context is not None and context < 1:
-        raise ConfigError(f"context is at least 1 token, not {context}")

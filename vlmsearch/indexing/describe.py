@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, cast
 
 from vlmsearch._util.batching import batches
 from vlmsearch._util.cancellation import check_cancelled
-from vlmsearch._util.closable import closing_at_end
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.answers.prompts import Prompt
 from vlmsearch.answers.sources import make_source
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError, RejectCode, one_line
-from vlmsearch.generators.base import GenerationOptions, Generator, Picture, SeesPictures
+from vlmsearch.generators.base import Generator, Picture, SeesPictures
+from vlmsearch.generators.thoughts import text_of
 from vlmsearch.indexing.image_text import with_description_mark
 from vlmsearch.indexing.options import FIELD_TYPES, DescribeRequest
 from vlmsearch.indexing.passages import Splitter, with_passages, without_passages
@@ -58,7 +58,6 @@ FIELDS_BY = "described_fields_by"
 """The key in the metadata of the model that filled others."""
 _SIDE = 768
 """The longer side of a picture in pixels: descriptions need no more (PhotoPrism takes 720)."""
-_TOKENS = 128
 _MAX_CHARS = 2**14
 """Characters of an answer, far more than its tokens have."""
 _PAGE = 16
@@ -243,14 +242,9 @@ class Describer:
         """Return the answer of the generator, which is asked as `Pipeline.ask` asks about a source."""
         source = make_source(1, Match(replace(document, text=None), 1.0, {}), Picture(image))
         parts = Prompt(self._options.question, (source,), ((0, 1),)).parts
-        options = GenerationOptions(max_tokens=_TOKENS)
-        pieces = self._generator.stream_parts(parts, options, on_usage=tokens.append)  # type: ignore[attr-defined]
-        text = ""
-        with closing_at_end(pieces):
-            for piece in pieces:
-                text += piece
-                if len(text) > _MAX_CHARS:
-                    raise InvalidInputError("too_long", f"the answer has more than {_MAX_CHARS:,} characters")
+        text = text_of(self._generator.answer(parts, on_usage=tokens.append))
+        if len(text) > _MAX_CHARS:
+            raise InvalidInputError("too_long", f"the answer has more than {_MAX_CHARS:,} characters")
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # pieces may cut a pair
 
     def _keep(self, told: Sequence[_DocumentAnswer], stamps: Mapping[str, Stamp]) -> tuple[int, list[Reject]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch._util.arguments import check_bounds
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.gpu import CUDA_PROVIDER, gpu_fault
 from vlmsearch._util.ort import ort
@@ -30,8 +31,7 @@ _NO_FOLDER = "/dev/null/models-are-one-file"
 
 def check_threads(threads: int | None) -> None:
     """ConfigError for a number of threads that nobody means."""
-    if threads is not None and not 1 <= threads <= _MAX_THREADS:
-        raise ConfigError(f"threads is at least 1 and at most {_MAX_THREADS:,}, not {threads}")
+    check_bounds(1, _MAX_THREADS, threads=threads)
 
 
 def gpu_index(device: str) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing_extensions import override
 
 from vlmsearch._util.credentials import redact
 from vlmsearch._util.strict_json import parse_json
+from vlmsearch._util.text import json_bytes
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, TextTruncatedWarning
 from vlmsearch.openai_api.http import HttpClient, HttpOptions, wait_asked
 
@@ -103,8 +103,7 @@ class JsonApi(HttpClient):
             ConfigError: The server refused the key or the path.
             BackendError: The server failed, or sent what is not JSON or is too large.
         """
-        data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-        return self._ask("POST", path, data, max_bytes)
+        return self._ask("POST", path, json_bytes(body), max_bytes)
 
     def get(self, path: str, *, max_bytes: int) -> Any:
         """Return the JSON under a path. Errors are those of `post`, and ConfigError for a request that is refused."""
@@ -161,14 +160,15 @@ class JsonApi(HttpClient):
 
     def _detail(self, response: httpx.Response) -> str:
         """Return what a response says of its error, in one line. The key is never in it."""
-        text = self.beginning(response)
+        text, param = self.beginning(response), None
         said: object = text
         with suppress(ValueError):
             said = parse_json(text)
         for name in ("error", "message", "detail"):
             if isinstance(said, dict) and name in said:
-                said = said[name]
-        return redact(str(said) or response.reason_phrase, [self.key], max_chars=300)
+                param, said = said.get("param"), said[name]
+        message = f"{param}: {said}" if param else str(said)
+        return redact(message or response.reason_phrase, [self.key], max_chars=300)
 
 
 def in_parts(
@@ -195,28 +195,36 @@ def in_parts(
     return [*in_parts(items[:middle], ask, alone), *in_parts(items[middle:], ask, alone)]
 
 
-def in_order(answer: Any, under: str | None, key: str, count: int, what: str) -> list[Any]:
+def in_order(
+    answer: Any, under: str, keys: Sequence[str], count: int, what: str, *, is_sorted: bool = False
+) -> list[Any]:
     """Return a value of each entry of an answer, in the order of their indexes.
 
+    Servers behind protobuf leave an index of 0 out, as the default of its type. Others send none at all.
+
     Args:
-        answer: JSON of the server.
-        under: Key of the entries; None where the answer is their list.
-        key: Key of the value.
+        answer: JSON of the server: the entries, or an object with them.
+        under: Key of the entries.
+        keys: Names of the value; the first that an entry has counts.
         count: Number of the entries.
         what: Noun for the values, for the message.
+        is_sorted: Whether the entries come best first, so that their places say nothing.
 
     Raises:
         ValueError: It is not a list of such entries, one for each index; the message says how.
     """
     try:
-        entries = answer if under is None else answer[under]
-        values = {entry["index"]: entry[key] for entry in entries}
-        size = len(entries)
-    except (KeyError, TypeError) as exc:
+        entries = answer if isinstance(answer, list) else answer[under]
+        given = [entry.get("index") for entry in entries]
+        values = [next(entry[key] for key in keys if key in entry) for entry in entries]
+    except (AttributeError, KeyError, StopIteration, TypeError) as exc:
         raise ValueError(f"a list of {what}") from exc
-    if set(map(type, values)) - {int} or size != count or sorted(values) != list(range(count)):
+    has_places = not is_sorted and given.count(None) == len(given)
+    indexes = [*range(len(given))] if has_places else [0 if index is None else index for index in given]
+    if set(map(type, indexes)) - {int} or sorted(indexes) != [*range(count)]:
         raise ValueError(f"a list of {count} {what}, one for each index")
-    return [values[index] for index in range(count)]
+    places = dict(zip(indexes, values))
+    return [places[index] for index in range(count)]
 
 
 def plain_image() -> str:

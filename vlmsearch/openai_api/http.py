@@ -25,7 +25,7 @@ from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch._util.cancellation import check_cancelled, on_cancel
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import check_unencrypted, redact
-from vlmsearch._util.retry import check_seconds, retrying
+from vlmsearch._util.retry import AttemptOptions, retrying, seconds
 from vlmsearch._util.tracing import trace_headers
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OverloadedError, one_line
 
@@ -43,23 +43,23 @@ _FIRST_BYTES = 2**16
 
 
 @dataclass(frozen=True)
-class HttpOptions:
+class HttpOptions(AttemptOptions):
     """Options of the back ends that use a model server. In a URL, each is one of the back end.
 
     Attributes:
-        timeout: Seconds that the server may be silent, above 0.
-        connect_timeout: Seconds that it may take to connect, above 0.
-        answer_timeout: Seconds that a request and its whole answer may take, above 0; by default ten times ``timeout``.
-        retries: Number of further attempts while the server is unreachable, busy or starting.
+        timeout: Seconds that the server may be silent, from 0.001 to 1,000,000.
+        connect_timeout: Seconds that it may take to connect, likewise.
+        answer_timeout: Seconds that a request and its whole answer may take, likewise; by default ten times
+            ``timeout``.
+        retries: Number of further attempts, from 0 to 20, while the server is unreachable, busy or starting.
         key_variable: Environment variable with the key, whose name ends in ``_API_KEY``; by default the back end's.
         plaintext_key: Whether the key may cross a network without TLS, for one that is trusted. Without it, over plain
             HTTP, the key is sent to this machine alone.
     """
 
-    timeout: float = 60.0
-    connect_timeout: float = 10.0
-    answer_timeout: float | None = None
-    retries: int = 3
+    timeout: float = seconds(60.0)
+    connect_timeout: float = seconds(10.0)
+    answer_timeout: float | None = seconds(None)
     key_variable: str = ""
     plaintext_key: bool = False
 
@@ -101,12 +101,8 @@ class HttpClient(Closable):
         uses_proxies: bool = False,
         scheme: str = "",
     ) -> None:
-        seconds = options.answer_timeout
-        self._answer_timeout = _SILENCES * options.timeout if seconds is None else seconds
-        check_seconds(timeout=options.timeout, connect_timeout=options.connect_timeout)
-        check_seconds(answer_timeout=options.timeout if seconds is None else seconds)
-        if options.retries < 0:
-            raise ConfigError(f"retries is at least 0, not {options.retries}")
+        limit = options.answer_timeout
+        self._answer_timeout = _SILENCES * options.timeout if limit is None else limit
         parsed = _server_url(url, scheme, options.key_variable)
         self.url = str(parsed).rstrip("/")
         self.host = parsed.raw_host.decode()

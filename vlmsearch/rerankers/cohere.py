@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.batching import groups
+from vlmsearch._util.plain import finite_number
 from vlmsearch._util.text import utf8_bytes, well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.openai_api.api import (
@@ -116,7 +117,7 @@ class CohereReranker(Reranker):
         size = sum(content.size for content in contents)
         answer = self._server.post("rerank", self._body(query, contents), max_bytes=_ANSWER_BYTES + 8 * size)
         try:
-            scores = _scores_of(answer, self._form, len(contents))
+            scores = _scores_of(answer, len(contents))
             self._has_answered = True
             self._has_seen = self._has_seen or any(content.image for content in contents)
             return [_sigmoid(score) if self._is_logit else _checked(score) for score in scores]
@@ -179,13 +180,13 @@ class _Content:
         return {"content": [*image, *text]}
 
 
-def _scores_of(answer: Any, form: RerankForm, count: int) -> list[float]:
+def _scores_of(answer: Any, count: int) -> list[float]:
     """Return the scores of an answer in the order of the documents. ValueError where it is no such answer."""
-    under, key = (None, "score") if form == "tei" else ("results", "relevance_score")
-    scores = in_order(answer, under, key, count, "scores")
-    if set(map(type, scores)) - {int, float} or not all(map(math.isfinite, scores)):
+    given = in_order(answer, "results", ["relevance_score", "score"], count, "scores", is_sorted=True)
+    scores = [score for score in map(finite_number, given) if score is not None]
+    if len(scores) < len(given):
         raise ValueError("a list of scores that are finite numbers")
-    return list(map(float, scores))
+    return scores
 
 
 def _checked(score: float) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from vlmsearch._util.arguments import check_counts
@@ -22,6 +23,7 @@ from vlmsearch.generators.base import (
     PicturesRefusedError,
     SeesPictures,
 )
+from vlmsearch.generators.thoughts import UnfinishedThoughtsError, text_of
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.types import Document, RemoteImage
 
@@ -32,6 +34,8 @@ YES, NO = 0.9, 0.05
 """Scores of a generator that only says "yes" or "no". A confident "no" is more often right than a "yes"."""
 _ANSWER = re.compile(r"[\W_]*(yes|no)\b", re.IGNORECASE)
 _OPTIONS = GenerationOptions(max_tokens=8)
+_LIKELY = 1e-3
+"""Probability of both words together from which the first token is an answer, and no thought."""
 _FITTING_CHARS = 16
 """Characters of a text that no model finds too long."""
 
@@ -107,15 +111,15 @@ class GeneratorReranker(Reranker):
             likelihoods = generator.next_word_likelihoods(parts, WORDS)
             if likelihoods is not None:
                 yes, no = likelihoods
-                return yes / (yes + no) if yes + no else None
-        match = _ANSWER.match(self._text(parts))
-        return None if match is None else YES if match[1].casefold() == "yes" else NO
-
-    def _text(self, parts: Sequence[str | Picture]) -> str:
+                if yes + no >= _LIKELY:
+                    return yes / (yes + no)
         texts = [part for part in parts if isinstance(part, str)]
-        if len(texts) < len(parts) and isinstance(self._generator, SeesPictures):
-            return "".join(self._generator.stream_parts(parts, _OPTIONS))
-        return self._generator.generate("".join(texts), _OPTIONS)
+        prompt = "".join(texts) if len(texts) == len(parts) else parts
+        for options in (_OPTIONS, GenerationOptions()):  # one that thinks needs more than a word
+            with suppress(UnfinishedThoughtsError):
+                if match := _ANSWER.match(text_of(generator.answer(prompt, options))):
+                    return YES if match[1].casefold() == "yes" else NO
+        return None
 
 
 def _prompt(query: str, picture: Picture | None, text: str) -> list[str | Picture]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from vlmsearch._util.arguments import check_bounds
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError
 from vlmsearch.types import ImageInput
@@ -33,6 +34,7 @@ A query without any has no answer.
 """
 
 _EXAMPLE = '{"query": "a dog", "relevant": ["ID", ...]}'
+_MAX_GRADE = 2**31 - 1
 _SPLITS = ("test", "dev", "train")
 
 
@@ -55,6 +57,9 @@ class JudgedQuery:
     relevant: Mapping[str, int]
     text: str | None = None
     image: ImageInput | None = None
+
+    def __post_init__(self) -> None:
+        check_bounds(-_MAX_GRADE, _MAX_GRADE, grade=max(self.relevant.values(), default=0))
 
 
 def read_queries(path: Path) -> list[JudgedQuery]:
@@ -90,7 +95,7 @@ def _judgements(path: Path) -> Judgements:
         if len(cells) != 3:
             raise ConfigError(f"{path}, line {number}: a judgement is QUERY, DOCUMENT and GRADE between tabs: {line!r}")
         query, document, grade = cells
-        if not re.fullmatch(r"-?\d+", grade):
+        if not re.fullmatch(r"-?\d{1,99}", grade):
             if number == 1:
                 continue  # a header
             raise ConfigError(f"{path}, line {number}: a grade is a whole number, not {grade!r}")

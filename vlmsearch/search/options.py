@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from vlmsearch._util.arguments import check_kind, shown
 from vlmsearch._util.options import Options, bounded, local, options_of, several, short
-from vlmsearch._util.plain import MAX_KEY_CHARS
+from vlmsearch._util.plain import MAX_KEY_CHARS, check_keys
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.rerankers.base import Reranker
@@ -170,8 +170,8 @@ class ManyOptions(RankingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.sort.removeprefix("-"):
-            raise ConfigError(f"`sort` is relevance, a key of the metadata, or -KEY for falling values: {self.sort!r}")
+        check_keys("`sort`", self.sort.removeprefix("-"))
+        check_keys("`facets`", *self.facets)
         if self.diversity and self.sort != "relevance":
             raise ConfigError("matches are sorted by a key or chosen for `diversity`, not both")
 

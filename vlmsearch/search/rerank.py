@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vlmsearch._util.cancellation import check_cancelled
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.types import Document
 
@@ -114,7 +114,11 @@ def _read(
     size = _MANY if seconds is None else _FEW
     while len(judged) < len(documents) and size:
         check_cancelled()
-        judged += reranker.score(query, documents[len(judged) : len(judged) + size])
+        some = documents[len(judged) : len(judged) + size]
+        scores = reranker.score(query, some)
+        if len(scores) != len(some) or not all(score is None or 0 <= score <= 1 for score in scores):
+            raise BackendError(f"{reranker.name} has no relevance from 0 to 1 for each of {len(some)} documents")
+        judged += scores
         if seconds is not None:
             spent = max(clock() - begun, 1e-9)
             size = int(max(0, min(_MANY, (seconds - spent) * len(judged) / spent)))

@@ -10,7 +10,9 @@ from types import MappingProxyType
 from typing import Literal
 
 from vlmsearch._util.address import is_loopback
+from vlmsearch._util.arguments import check_bounds, check_counts
 from vlmsearch._util.files import expand_home
+from vlmsearch._util.retry import check_seconds
 from vlmsearch._util.tables import as_dataclass, read_table
 from vlmsearch.errors import ConfigError
 from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
@@ -59,14 +61,14 @@ class ServerSettings:
         root_path: Prefix of the service's URL behind a proxy, such as ``/search``.
         uploads: Folder of the images that are sent over HTTP.
         tokens: File of `vlmsearch token`; None for access without tokens, from this machine alone.
-        max_body: Maximum length of a request's body, in MiB, above 0.
-        rate: Maximum number of requests of a token a second, above 0; None for no limit.
+        max_body: Maximum length of a request's body, in MiB, at least 1.
+        rate: Maximum number of requests of a token a second, from 0.000001 to 1,000,000; None for no limit.
         cors: Origins whose pages may call the service from a browser.
         tls_cert: Certificate for TLS; None for plain HTTP.
         tls_key: Key of the certificate.
         log: Format of log lines: ``text`` for people, or ``json`` for one object a line.
         threads: Number of requests that are handled at a time, above 0. Many make large batches for encoders.
-        stop_seconds: Seconds that accepted requests may take after the service was asked to stop, above 0.
+        stop_seconds: Seconds for accepted requests after the service was asked to stop, from 0.001 to 1,000,000.
         image_limits: Limits of images, in requests and in files.
 
     Raises:
@@ -100,16 +102,13 @@ class ServerSettings:
                     f"an index is named by 1 to 64 letters, digits, '.', '_' and '-', which it does not begin with: "
                     f"not {name!r}"
                 )
-        if not 0 <= self.port <= 65535:
-            raise ConfigError(f"`port` is from 0 to 65535, not {self.port}")
+        check_bounds(0, 65535, port=self.port)
         object.__setattr__(self, "root_path", self.root_path.rstrip("/"))
         if not ROOT_PATH.fullmatch(self.root_path):
             raise ConfigError(f"`root_path` is the beginning of a path, such as /search, not {self.root_path!r}")
-        for name in ("max_body", "threads", "stop_seconds"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"`{name}` is above 0, not {getattr(self, name)}")
-        if self.rate is not None and not self.rate > 0:
-            raise ConfigError(f"`rate` is above 0, not {self.rate}")
+        check_counts(max_body=self.max_body, threads=self.threads)
+        check_seconds(stop_seconds=self.stop_seconds)
+        check_bounds(1e-6, 1e6, rate=self.rate)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("TLS takes a certificate and its key: give both `tls_cert` and `tls_key`")
 

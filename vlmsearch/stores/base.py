@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from vlmsearch._util.arguments import shown
 from vlmsearch._util.batching import PAGE, batches, pages
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.markup import HtmlDisplay, plain
@@ -540,7 +541,7 @@ def check_tuning(name: str, values: Mapping[str, float], spaces: Sequence[Space]
             raise ConfigError(f"{name} has no {key!r} to tune; there are {', '.join(names)} and {MIN_SCORE}")
         if not 0 <= value <= (1 if key == MIN_SCORE else sys.float_info.max):
             limit = "from 0 to 1" if key == MIN_SCORE else "a number of at least 0"
-            raise ConfigError(f"{key} is {limit}, not {value}")
+            raise ConfigError(f"{key} is {limit}, not {shown(value)}")
 
 
 @runtime_checkable

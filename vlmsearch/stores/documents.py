@@ -49,6 +49,7 @@ from vlmsearch.types import (
     Stamp,
     Vectors,
     document_of,
+    possible_ids,
 )
 
 Item = TypeVar("Item")
@@ -220,7 +221,8 @@ class DatabaseStore(GenerationalStore):
         if self.as_opened() is None:
             return 0
         count = 0
-        for page in pages([id for id in ids if PASSAGE not in id]):  # a passage goes with its document alone
+        known = [id for id in possible_ids(ids) if PASSAGE not in id]  # a passage goes with its document alone
+        for page in pages(known):
             with self.in_use():
                 count += self.remove(page)
         return count
@@ -246,7 +248,7 @@ class DatabaseStore(GenerationalStore):
 
     def release(self, ids: Sequence[str]) -> None:
         """Take inputs off the reject list; unknown ids are ignored."""
-        for page in pages(ids) if self.as_opened() else ():
+        for page in pages(possible_ids(ids)) if self.as_opened() else ():
             self.remove_rejects(page)
 
     # ---- searching
@@ -262,10 +264,10 @@ class DatabaseStore(GenerationalStore):
     def compare(self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Compare given documents with a query, as they are now. Equal cosines are in the order of the ids."""
         manifest = self.as_opened()
-        if manifest is None or not ids:
+        if manifest is None or not (known := possible_ids(ids)):
             return []
         dim_of(self.name, manifest.spaces, field)
-        return list(self.compare_vectors(field, vectors, ids, where))
+        return list(self.compare_vectors(field, vectors, known, where))
 
     def sample(self, field: Field, count: int) -> Vectors:
         """Return vectors of documents that are chosen at random. They stay while the index does not change."""
@@ -291,7 +293,7 @@ class DatabaseStore(GenerationalStore):
         manifest = self.as_opened()
         if manifest is None:
             return []
-        records, ids = dict[str, Record](), [id for id in ids if PASSAGE not in id]
+        records, ids = dict[str, Record](), [id for id in possible_ids(ids) if PASSAGE not in id]
         unread = ids
         for _ in range(_ATTEMPTS):  # others may replace a document before its passages are read
             records |= records_of(self.read_whole(unread, "document", "vectors"), unread, manifest.fingerprint)
@@ -304,6 +306,7 @@ class DatabaseStore(GenerationalStore):
 
     def passages(self, ids: Sequence[str]) -> dict[str, tuple[Passage, ...]]:
         """Return the passages of documents, by the ids of those that have any."""
+        ids = possible_ids(ids)
         rows = self.read_whole(ids, "document") if self.as_opened() else {}
         return passages_of(records_of(rows, ids).values())
 
@@ -326,7 +329,7 @@ class DatabaseStore(GenerationalStore):
 
     def rows(self, ids: Collection[str], *parts: RowPart) -> Mapping[str, DocumentRow]:
         """Return the rows of documents or passages, by id; none where there is no index yet."""
-        return self.read_rows(ids, *parts) if self.as_opened() else {}
+        return self.read_rows(possible_ids(ids), *parts) if self.as_opened() else {}
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         """Return the stamps of documents, by id."""

@@ -25,7 +25,7 @@ from datetime import date
 from typing import Literal, NoReturn
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.stores.filters import TOO_DEEP, parse_filter
+from vlmsearch.stores.filters import MAX_DEPTH, TOO_DEEP, parse_filter
 
 DATE_KEY = "date"
 """The key whose values are dates: whole numbers, YYYYMMDD."""
@@ -43,8 +43,8 @@ _TOKEN = re.compile(
 _KEYWORDS = frozenset({"and", "or", "not", "in"})
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?P<fraction>\.[0-9]*)?|(?P<point>\.[0-9]+))(?P<exponent>[eE][+-]?[0-9]+)?")
 _DATE = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2}))?)?|([0-9]{4})([0-9]{2})([0-9]{2})")
-_DEEPEST = 50
-"""Brackets in brackets; each takes two levels of objects and lists, and a few calls."""
+_DEEPEST = MAX_DEPTH // 4
+"""Brackets in brackets: each takes up to four levels of objects and lists."""
 _EXAMPLES = 'year>=2020, or {"year": {"$gte": 2020}}'
 _SHOWN = 30
 """Characters of the text that a message repeats."""
@@ -230,8 +230,8 @@ class _Reader:
         number = _NUMBER.fullmatch(text)
         if number is None:
             return text
-        is_whole = not (number["fraction"] or number["point"] or number["exponent"])
         value = float(text)
+        is_whole = len(text) < _SHOWN and not (number["fraction"] or number["point"] or number["exponent"])
         if value in (float("inf"), float("-inf")):
             self._fail("a number up to 1.8e308", token)
         return int(text) if is_whole else value

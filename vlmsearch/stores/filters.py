@@ -6,6 +6,7 @@ The notation is MongoDB's: ``{"year": 2024}``, ``{"year": {"$gte": 2020, "$lt": 
 * numbers compare as IEEE 754 doubles, so 1 equals 1.0; a bool equals only a bool, a string only a string;
 * ``$gt $gte $lt $lte`` take numbers and match numbers only;
 * ``$ne`` and ``$nin`` also match documents that lack the key; every other operator needs it;
+* a filter has at most 100 conditions, 1,000 values, and 100 objects and lists within each other;
 * of a list, ``$eq`` and ``$in`` match where any of its strings does, ``$ne`` and ``$nin`` where none does.
 """
 
@@ -13,15 +14,22 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, Union, get_args
 
+from vlmsearch._util.arguments import shown
+from vlmsearch._util.plain import check_keys
 from vlmsearch.errors import ConfigError
 from vlmsearch.types import MetadataValue, Scalar
 
-_DEEPEST = 200
-TOO_DEEP = f"a filter nests objects and lists at most {_DEEPEST} deep"
+MAX_CONDITIONS, MAX_VALUES = 100, 1000
+"""Comparisons of a filter, and values in all of them, at most.
+
+The time of PostgreSQL and MongoDB grows with conditions times documents. Chroma's grows with the square of the strings.
+"""
+MAX_DEPTH = 100
+TOO_DEEP = f"a filter nests objects and lists at most {MAX_DEPTH} deep"
 Operator = Literal["$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin"]
 """An operator of a `Comparison`."""
 _OPERATORS: tuple[str, ...] = get_args(Operator)
@@ -156,18 +164,32 @@ def parse_filter(where: Mapping[str, object]) -> Filter:
         Comparison(key='year', operator='$gte', value=2020.0)
     """
     _check_depth(where)
-    return _parse(where)
+    parsed = _parse(where)
+    comparisons = list(_comparisons(parsed))
+    values = sum(len(part.value) if isinstance(part.value, tuple) else 1 for part in comparisons)
+    for count, limit, what in ((len(comparisons), MAX_CONDITIONS, "conditions"), (values, MAX_VALUES, "values")):
+        if count > limit:
+            raise ConfigError(f"a filter has at most {limit:,} {what}, not {count:,}")
+    return parsed
+
+
+def _comparisons(where: Filter) -> Iterator[Comparison]:
+    if isinstance(where, Comparison):
+        yield where
+    else:
+        for part in where.filters:
+            yield from _comparisons(part)
 
 
 def keys_of(where: Filter) -> set[str]:
     """Return the keys that a filter compares."""
-    return {where.key} if isinstance(where, Comparison) else set().union(*map(keys_of, where.filters))
+    return {comparison.key for comparison in _comparisons(where)}
 
 
 def _check_depth(where: object) -> None:
     """Raise ConfigError where objects and lists nest too deep to be taken apart, or without end."""
     level = [where]
-    for _ in range(_DEEPEST + 1):
+    for _ in range(MAX_DEPTH + 1):
         inner = [part for container in level for part in _parts(container)]
         level = list({id(part): part for part in inner}.values())
         if not level:
@@ -183,7 +205,7 @@ def _parts(value: object) -> Iterable[object]:
 
 def _parse(where: object) -> Filter:
     if not isinstance(where, Mapping) or not where:
-        raise ConfigError(f'a filter is a JSON object such as {{"year": {{"$gte": 2020}}}}, not {where!r}')
+        raise ConfigError(f'a filter is a JSON object such as {{"year": {{"$gte": 2020}}}}, not {shown(where)}')
     parts = [part for key, value in where.items() for part in _parse_entry(key, value)]
     return parts[0] if len(parts) == 1 else FilterGroup("$and", tuple(parts))
 
@@ -191,11 +213,12 @@ def _parse(where: object) -> Filter:
 def _parse_entry(key: object, value: object) -> list[Filter]:
     if key in ("$and", "$or"):
         if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-            raise ConfigError(f"{key} takes a list of filters, not {value!r}")
+            raise ConfigError(f"{key} takes a list of filters, not {shown(value)}")
         parts = tuple(_parse(part) for part in value)
         return [FilterGroup("$and" if key == "$and" else "$or", parts)]
     if not isinstance(key, str) or not key or key[0] == "$":
-        raise ConfigError(f"no such operator: {key!r}; beside keys of the metadata there are $and and $or")
+        raise ConfigError(f"no such operator: {shown(key)}; beside keys of the metadata there are $and and $or")
+    check_keys("the filter", key)
     if not isinstance(value, Mapping):
         return [Comparison(key, "$eq", _scalar(key, value))]
     if not value:
@@ -208,21 +231,21 @@ def _parse_condition(key: str, operator: object, operand: object) -> Comparison:
         if operator == known:
             break
     else:
-        raise ConfigError(f"no such operator on {key!r}: {operator!r}; there are {' '.join(_OPERATORS)}")
+        raise ConfigError(f"no such operator on {key!r}: {shown(operator)}; there are {' '.join(_OPERATORS)}")
     if known in ("$in", "$nin"):
         if not isinstance(operand, Sequence) or isinstance(operand, str) or not operand:
-            raise ConfigError(f"{known} on {key!r} takes a list of values, not {operand!r}")
+            raise ConfigError(f"{known} on {key!r} takes a list of values, not {shown(operand)}")
         return Comparison(key, known, tuple(_scalar(key, value) for value in operand))
     value = _scalar(key, operand)
     if known in ORDERINGS and type(value) is not float:
-        raise ConfigError(f"{known} on {key!r} compares numbers, not {operand!r}")
+        raise ConfigError(f"{known} on {key!r} compares numbers, not {shown(operand)}")
     return Comparison(key, known, value)
 
 
 def _scalar(key: str, value: object) -> str | bool | float:
     if not isinstance(value, (str, int, float)) or (isinstance(value, float) and not math.isfinite(value)):
-        raise ConfigError(f"a value for {key!r} is a string, a finite number or a bool, not {value!r}")
+        raise ConfigError(f"a value for {key!r} is a string, a finite number or a bool, not {shown(value)}")
     try:
         return normalise(value)
     except OverflowError:
-        raise ConfigError(f"the number for {key!r} is too large: {str(value)[:20]}...") from None
+        raise ConfigError(f"the number for {key!r} is too large: {shown(value)}") from None

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from vlmsearch._util.batching import pages
+from vlmsearch._util.plain import check_keys
 from vlmsearch.stores.filters import Filter, keys_of, values_of
 from vlmsearch.types import Document, MetadataValue, Scalar, part_of
 
@@ -149,6 +150,7 @@ def count_documents(store: Store, keys: Collection[str], where: Filter | None = 
     """
     from vlmsearch.stores.overview import HasOverview  # loads numpy, which what prints an index may not need
 
+    check_keys("a facet", *keys)
     if isinstance(store, HasOverview):
         with store.overview((), where, keys) as overview:
             places = overview.documents_passing()

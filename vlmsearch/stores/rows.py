@@ -15,7 +15,7 @@ from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow
 from vlmsearch.stores.passages import AnyRow, compare_passages, passage_ids, row_stamp, rows_of
 from vlmsearch.stores.writers import WriteJournal
-from vlmsearch.types import PASSAGE, Record, Stamp, document_of
+from vlmsearch.types import PASSAGE, Record, Stamp, document_of, possible_ids
 
 
 class RowByRowStore(DatabaseStore):
@@ -68,7 +68,7 @@ class RowByRowStore(DatabaseStore):
 
     def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
         """Return the stamps of documents, by id. Those that lack a passage have no digest."""
-        rows = self.read_whole(ids) if self.as_opened() else {}
+        rows = self.read_whole(possible_ids(ids)) if self.as_opened() else {}
         lacking = set(map(document_of, self.lacking(rows)))
         own = {id: row_stamp(rows[id].stamp).stamp for id in ids if id in rows}
         return {id: replace(stamp, digest="") if id in lacking else stamp for id, stamp in own.items()}

@@ -41,7 +41,7 @@ def served_models(url: str) -> list[ServedModel]:
         BackendUnavailableError: The server cannot be reached.
         BackendError: It has none of these models.
     """
-    with HttpClient(url, HttpOptions(_SECONDS)) as server:
+    with HttpClient(url, HttpOptions(timeout=_SECONDS)) as server:
         listed = _get(server, "/v1/models")
         if listed is not None:
             return [_of_openai(server.url, str(model["id"])) for model in listed["data"]]

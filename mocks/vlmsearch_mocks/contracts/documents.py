@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from vlmsearch.errors import IndexMismatchError, VlmsearchError
-from vlmsearch.stores.base import Store
+from vlmsearch.stores.base import RejectList, Store, WordSearch
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.stores.listing import count_documents, documents_after, gallery_after
-from vlmsearch.types import Document, Record, Scalar, Space, Stamp
+from vlmsearch.types import Document, Record, Reject, Scalar, Space, Stamp
 from vlmsearch_mocks.contracts.records import (
     CAPTION,
     IMAGE,
@@ -110,6 +110,39 @@ class DocumentsSuite(StoreSuite):
         store.upsert(make_records(5))
         wanted = ["id-4", "never", "id-0", "id-2", "id-4"]
         assert [document.id for document in store.get(wanted)] == ["id-4", "id-0", "id-2", "id-4"]
+
+    def test_an_id_that_no_document_can_have_is_unknown(self, store: Store) -> None:
+        store.upsert(make_records(3, (IMAGE, TEXT)))
+        odd = [
+            "",
+            "\0",
+            "a\0b",
+            "id-1\0",
+            "\ud800",
+            "id-1\udcff",
+            "x" * 1025,
+            "id-1\n",
+            "id-1#passage=1\0",
+            "#passage=1",
+        ]
+        ids, query = [*odd, "id-1"], unit_vectors(1)
+        assert [document.id for document in store.get(ids)] == ["id-1"]
+        assert [record.document.id for record in store.records(ids)] == ["id-1"]
+        assert [record.document.id for record in store.encoded(ids)] == ["id-1"]
+        assert store.stamps(ids).keys() == store.fields(ids).keys() == {"id-1"}
+        assert store.passages(ids) == {}
+        assert [hit.id for hit in store.compare(IMAGE, query, ids)] == ["id-1"]
+        assert store.compare(IMAGE, query, odd) == []
+        if isinstance(store, WordSearch):
+            assert [hit.id for hit in store.compare_words("text", ids)] == ["id-1"]
+            assert store.compare_words("text", odd) == []
+        if isinstance(store, RejectList):
+            store.reject([Reject("id-9", "truncated", "ends early")])
+            store.release(odd)
+            assert [reject.id for reject in store.rejects()] == ["id-9"]
+        assert store.delete(odd) == 0
+        assert store.delete(ids) == 1
+        assert len(store) == 2
 
     def test_empty_batches_are_allowed(self, store: Store) -> None:
         store.upsert([])

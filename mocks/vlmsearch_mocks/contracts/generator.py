@@ -64,6 +64,9 @@ class GeneratorContract(ABC):
             assert text.rstrip() == whole[: whole.index(word)].rstrip()
             assert generator.generate(PROMPTS[0], options) == text
 
+    def test_a_prompt_may_have_half_of_a_character(self, generator: Generator) -> None:
+        assert isinstance(generator.generate(f"{PROMPTS[0]} \ud800", LIKELIEST), str)
+
     def test_the_same_seed_samples_the_same_text(self, generator: Generator) -> None:
         options = GenerationOptions(max_tokens=16, temperature=1.0, seed=7)
         assert len({generator.generate(PROMPTS[0], options) for _ in range(3)}) == 1

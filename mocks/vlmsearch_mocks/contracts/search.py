@@ -14,7 +14,7 @@ import pytest
 
 from vlmsearch.errors import ConfigError, InvalidBatchError
 from vlmsearch.stores.base import Store
-from vlmsearch.stores.filters import parse_filter
+from vlmsearch.stores.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES, parse_filter
 from vlmsearch.stores.listing import count_documents
 from vlmsearch.types import Document, Field, Record, Scalar, Stamp
 from vlmsearch_mocks.contracts.records import (
@@ -73,6 +73,8 @@ LIST_FILTERS: list[tuple[Mapping[str, object], str]] = [
     ({"x": {"$in": ["b", "n999", "\0", 1]}}, "ab odd many number"),
     ({"x": {"$in": [f"n{i}" for i in range(150)]}}, "many"),
     ({"x": {"$ne": "a"}}, "odd many number none"),
+    ({"x": {"$ne": "\0"}}, "ab a many number none"),
+    ({"x": {"$nin": ["\ud800", "b"]}}, "a many number none"),
     ({"x": {"$nin": ["b", "", 1]}}, "a many none"),
     ({"x": {"$nin": [f"n{i}" for i in range(850, 1000)]}}, "ab a odd number none"),
     ({"x": {"$gt": 0}}, "number"),
@@ -297,6 +299,24 @@ class SearchSuite(StoreSuite):
             ):
                 hits = store.search(IMAGE, vectors[:1], limit=50, where=parse_filter(where))[0]
                 assert {hit.id for hit in hits} == expected, where
+
+    def test_the_largest_filters_work(self, store: Store) -> None:
+        rows: list[dict[str, Scalar]] = [{"x": i, "t": f"t{i}", f"k{i % 7}": True} for i in range(20)]
+        store.upsert(make_records(20, metadata=rows))
+        deep: dict[str, object] = {"x": 1}
+        for level in range(MAX_DEPTH // 2 - 2):
+            deep = {("$or", "$and")[level % 2]: [deep, {"x": {"$gt": level % 4}}]}
+        wide: list[dict[str, object]] = [
+            {"t": {"$in": [f"t{i}" for i in range(5, MAX_VALUES + 5)]}},
+            {"x": {"$nin": [i * 2 for i in range(MAX_VALUES)]}},
+            {"$or": [{"x": {"$gt": 10 + i}} for i in range(MAX_CONDITIONS)]},
+            {"$and": [{f"k{i}": {"$ne": True}} for i in range(3, MAX_CONDITIONS + 3)]},
+            {"$or": [{f"k{i}": {"$nin": [f"{j}" for j in range(10)]}} for i in range(MAX_CONDITIONS)]},
+        ]
+        for where in (deep, *wide):
+            condition = parse_filter(where)
+            hits = store.search(IMAGE, unit_vectors(1), limit=50, where=condition)[0]
+            assert {hit.id for hit in hits} == {f"id-{i}" for i, row in enumerate(rows) if condition.matches(row)}
 
     def test_a_filter_leaves_the_nearest_of_those_that_pass(self, store: Store) -> None:
         records = make_records(2000, metadata=[{"rare": i % 400 == 7, "tenth": i % 10} for i in range(2000)])

@@ -208,7 +208,7 @@ def test_a_model_that_fails_while_it_runs_is_named(width: int) -> None:
 def test_wrong_names_and_damage_are_clear(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no language model 'gpt9' for ONNX Runtime; there is demo-gpt2"):
         open_generator("onnx:gpt9")
-    with pytest.raises(ConfigError, match="threads is at least 1"):
+    with pytest.raises(ConfigError, match="`threads` is from 1 to 1,024"):
         open_generator("onnx:demo-gpt2?threads=0")
     with pytest.raises(ConfigError, match="is not a folder"):
         open_generator(f"transformers:{tmp_path}/none")
@@ -253,6 +253,19 @@ def test_a_chat_template_is_used_where_there_is_one(tmp_path: Path) -> None:
         assert plain.decode(plain.encode("hello")) == "hello"
     with TransformersGenerator(str(tmp_path / "chat"), chat=False) as generator:
         assert generator.decode(generator.encode("hello")) == "hello"
+
+
+def test_thoughts_that_a_chat_template_begins_are_no_answer(tmp_path: Path) -> None:
+    from vlmsearch.generators.local.transformers import TransformersGenerator
+
+    shutil.copytree(BUNDLE, tmp_path / "chat")
+    settings = tmp_path / "chat" / "tokenizer_config.json"
+    template = {"chat_template": "{{ messages[0].content }}\nAnswer: <think>\n"}
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | template))
+    with TransformersGenerator(str(tmp_path / "chat")) as generator:
+        assert next(generator.stream("Why?")) == "<think>"
+        with pytest.raises(InvalidInputError, match="ended within its thoughts"):
+            generator.generate("Why?", GenerationOptions(max_tokens=3))
 
 
 @pytest.mark.parametrize("prefix", ["", "transformer."])

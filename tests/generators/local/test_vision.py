@@ -189,7 +189,7 @@ def test_the_kind_of_bundle_says_which_generator_opens() -> None:
         assert not isinstance(generator, SeesPictures)
     with pytest.raises(ConfigError, match="demo-gpt2 sees no pictures"):
         OnnxVisionGenerator("demo-gpt2")
-    with pytest.raises(ConfigError, match="threads is at least 1"):
+    with pytest.raises(ConfigError, match="`threads` is from 1 to 1,024"):
         open_generator("onnx:demo-vlm?threads=0")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -34,7 +35,7 @@ from vlmsearch import (
 from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import OperationCancelledError
 from vlmsearch.generators.base import CountsTokens, Generator
-from vlmsearch.generators.openai.generator import OpenAIGenerator
+from vlmsearch.generators.openai.generator import OmittedOptionWarning, OpenAIGenerator
 from vlmsearch.generators.openai.responses import Api
 from vlmsearch.openai_api.http import HttpOptions
 from vlmsearch.registry import open_generator
@@ -97,7 +98,7 @@ def test_options_have_the_names_of_the_interface(server: OpenAIServer, api: str)
     assert server.script.requests == [
         common | {"max_tokens": 7, "temperature": 0.5, "top_k": 4, "top_p": 0.9, "repetition_penalty": 1.2, "seed": 3,
                   "stop": ["a", "b", "c", "d"]},
-        common | {"max_tokens": 256, "temperature": 0.0},
+        common | {"max_tokens": 256},
     ]  # fmt: skip
 
 
@@ -113,6 +114,42 @@ def test_newer_names_of_the_limit_are_learnt(server: OpenAIServer) -> None:
     assert [request.get("max_completion_tokens") for request in server.script.requests] == [None, 2]
     assert generator.generate("?", GenerationOptions(max_tokens=2)) == "It sho"
     assert len(server.script.requests) == 3
+
+
+REFUSALS = {
+    "OpenAI": "Unsupported value: '{}' does not support 0 with this model. Only the default (1) value is supported.",
+    "Gemini": 'Invalid JSON payload received. Unknown name "{}": Cannot find field.',
+    "Anthropic": "`{}` is deprecated for this model.",
+    "Mistral": "[{{'type': 'extra_forbidden', 'loc': ['body', '{}'], 'msg': 'Extra inputs are not permitted'}}]",
+    "vLLM": "[{{'type': 'extra_forbidden', 'loc': ('body', '{}'), 'msg': 'Extra inputs are not permitted'}}]",
+    "xAI": "Argument not supported on this model: {}",
+}
+
+
+@pytest.mark.parametrize("words", REFUSALS.values(), ids=REFUSALS)
+def test_what_a_server_refuses_by_its_name_is_left_out_from_then_on(server: OpenAIServer, words: str) -> None:
+    names = ["temperature", "max_tokens", "top_p", "max_completion_tokens", "stop", "seed"]
+    server.script.faults = [f"400 {words.format(name)}" for name in names]
+    generator = OpenAIGenerator(server.url, options=HttpOptions(retries=0))
+    options = GenerationOptions(max_tokens=9, temperature=0.1, top_p=0.5, stop=(" a",), seed=1)
+    with pytest.warns(OmittedOptionWarning) as caught:
+        assert generator.generate("?", options) == "It shows"
+    told = [str(warning.message).partition(" does not take ")[2].partition(",")[0] for warning in caught]
+    assert told == ["temperature", "top_p", "max_completion_tokens", "seed"]
+    assert generator.generate("?", options) == "It shows"
+    assert [sorted(request) for request in server.script.requests[len(names) :]] == [
+        ["messages", "model", "stream"]
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    "words", ["Invalid 'temperature': Expected a value <= 2", "temperature must be between 0 and 1", "bad top_k"]
+)
+def test_a_value_that_is_out_of_range_is_an_error(server: OpenAIServer, words: str) -> None:
+    server.script.faults = [f"400 {words}"]
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        OpenAIGenerator(server.url).generate("?", GenerationOptions(temperature=3, top_k=1))
+    assert len(server.script.requests) == 1
 
 
 class Together(list[dict[str, Any]]):
@@ -202,6 +239,31 @@ def test_content_may_come_in_parts() -> None:
     event = json.dumps({"choices": [{"delta": {"content": PARTS}, "finish_reason": "stop"}]})
     with answering("text/event-stream", f"data: {event}\n\ndata: [DONE]\n\n") as generator:
         assert generator.generate("?") == "hi there"
+
+
+def test_thoughts_in_a_field_of_their_own_are_no_text() -> None:
+    deltas = [{"reasoning_content": "see [2]", "content": None}, {"reasoning": "or [3]"}, {"content": "It is [1]."}]
+    body = "".join(f"data: {json.dumps({'choices': [{'delta': delta}]})}\n\n" for delta in deltas)
+    with answering("text/event-stream", f"{body}data: [DONE]\n\n") as generator:
+        assert generator.generate("?") == "It is [1]."
+
+
+def test_thoughts_that_took_the_whole_limit_are_an_error() -> None:
+    event = json.dumps({"choices": [{"delta": {"reasoning": "see [2]"}, "finish_reason": "length"}]})
+    with (
+        answering("text/event-stream", f"data: {event}\n\ndata: [DONE]\n\n") as generator,
+        pytest.raises(InvalidInputError, match="ended within its thoughts"),
+    ):
+        generator.generate("?")
+
+
+def test_thoughts_without_a_tag_are_held_back_where_the_user_says_so(server: OpenAIServer) -> None:
+    server.script.reply = "see [2]\n</think>\n\nIt is [1]."
+    with open_generator(f"openai:{server.url}?thinks=true") as generator:
+        assert "".join(generator.answer("?")) == "It is [1]."
+        server.script.reply = "see [2]"
+        with pytest.raises(InvalidInputError, match="ended within its thoughts"):
+            generator.generate("?")
 
 
 def test_events_without_a_choice_are_passed_over() -> None:
@@ -361,14 +423,14 @@ def test_a_wrong_url_is_refused_at_once(url: str, message: str) -> None:
 @pytest.mark.parametrize("value", ["-1", "0", "nan", "inf", "1e300"])
 def test_a_time_that_nothing_can_wait_is_refused_at_once(value: str) -> None:
     for name in ("timeout", "deadline"):
-        with pytest.raises(ConfigError, match=rf"^{name} is above 0 and at most 1000000000 seconds, not "):
+        with pytest.raises(ConfigError, match=rf"^`{name}` is from 0.001 to 1,000,000, not "):
             open_generator(f"triton://host:8001/ensemble?{name}={value}")
 
 
 def test_other_limits_are_refused_at_once(tmp_path: Path) -> None:
     for url in (f"openai:http://host/v1?tokenizer={tmp_path}&", "triton://host:8001/ensemble?"):
         for context in (0, -100):
-            with pytest.raises(ConfigError, match=rf"^context is at least 1 token, not {context}$"):
+            with pytest.raises(ConfigError, match=rf"^`context` is from 1 to 16,777,216, not {context}$"):
                 open_generator(f"{url}context={context}")
 
 

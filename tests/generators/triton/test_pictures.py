@@ -230,7 +230,7 @@ def test_options_limit_and_count_pictures(model: Llmapi, url: str, pipeline: Pip
         assert isinstance(other, SeesPictures)
         assert other.picture_tokens(1024, 768) == 32 * 24
         assert max(images_sent(model, other, PIL.Image.new("RGB", (4000, 3000))).size) == 2048
-    with pytest.raises(ConfigError, match="triton: `pictures` is at least 0"):
+    with pytest.raises(ConfigError, match="`pictures` is from 0 to 16"):
         open_generator(f"{url}?pictures=-1")
 
 

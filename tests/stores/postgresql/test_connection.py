@@ -101,13 +101,13 @@ def _log(server: PostgresServer, text: str) -> int:
         ("postgresql://ho st/db", "the address of a database is"),
         ("postgresql://host/db?table=a-b", "table has up to 40 small letters"),
         ("postgresql://host/db?schema=pg_own", "schema has up to 40 small letters"),
-        ("postgresql://host/db?timeout=0", "timeout is above 0"),
-        ("postgresql://host/db?retries=99", "retries are from 0 to 20"),
-        ("postgresql://host/db?connections=0", "connections are from 1 to 100"),
+        ("postgresql://host/db?timeout=0", "`timeout` is from 0.001 to 1,000,000"),
+        ("postgresql://host/db?retries=99", "`retries` is from 0 to 20"),
+        ("postgresql://host/db?connections=0", "`connections` is from 1 to 100"),
         ("postgresql://host/db?tls=false&tls_ca_file=x", "are for connections with TLS"),
         ("postgresql://host/db?tls_ca_file=/no/such", "there is no file '/no/such'"),
         ("postgresql://host/db?target_session_attrs=best", "target_session_attrs"),
-        ("postgresql://host/db?ef_search=0", "ef_search from 1 to 1,000"),
+        ("postgresql://host/db?ef_search=0", "`ef_search` is from 1 to 1,000"),
     ],
 )
 def test_what_is_wrong_with_a_url_is_said(url: str, message: str) -> None:

@@ -111,7 +111,7 @@ def _measure(
         for contender in contenders:
             generator = stack.enter_context(open_generator(contender.url))
             count, contender.counted_by = counter(generator, tokenizer)
-            generator.generate(prompts[0], options)  # not counted, since models load at the first request
+            "".join(generator.stream(prompts[0], options))  # not counted, since models load at the first request
             ready.append((contender, generator, count))
         for number, (contender, generator, count) in itertools.product(concurrency, ready):
             level = run(

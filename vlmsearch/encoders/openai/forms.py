@@ -10,7 +10,9 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -143,9 +145,10 @@ def vectors_of(answer: Any, form: Form, count: int) -> Vectors:
     Raises:
         ValueError: It is not an answer of that form; the message says how.
     """
-    rows = answer if form == "tei" else in_order(answer, "data", "embedding", count, "vectors")
+    rows = answer if form == "tei" else in_order(answer, "data", ["embedding"], count, "vectors")
     if not isinstance(rows, list) or len(rows) != count:
         raise ValueError(f"a list of {count} vectors")
+    rows = [_numbers(row) for row in rows]
     if not all(isinstance(row, list) and row and set(map(type, row)) <= {float, int} for row in rows):
         raise ValueError("a list of vectors")
     try:
@@ -158,3 +161,11 @@ def vectors_of(answer: Any, form: Form, count: int) -> Vectors:
         raise ValueError("a list of vectors that are finite and not zero")
     unit: Vectors = vectors / norms
     return unit
+
+
+def _numbers(row: object) -> object:
+    """Return the numbers of a vector, which some servers send in base64 unasked."""
+    if isinstance(row, str):
+        with suppress(ValueError):
+            return np.frombuffer(b64decode(row, validate=True), "<f4").tolist()
+    return row

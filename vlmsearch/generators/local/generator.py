@@ -14,9 +14,12 @@ from vlmsearch.generators.local.decoding import LanguageModel, generate_text
 from vlmsearch.generators.local.sampling import log_softmax
 from vlmsearch.generators.pictures import images_in
 from vlmsearch.generators.text import sum_by_word, until_stop
+from vlmsearch.generators.thoughts import thought_tag
 
 _LIKELY = 1e-5
 """Probability of the least likely token that counts for a word."""
+_TAG_TOKENS = 16
+"""Number of the last tokens of a prompt in which a tag of thoughts may be."""
 
 
 class LocalGenerator(Generator):
@@ -72,7 +75,8 @@ class LocalGenerator(Generator):
         chosen = options or GenerationOptions()
         if on_usage is not None:
             on_usage(len(tokens))
-        return until_stop(generate_text(model, tokens, chosen, self.decode, pictures), chosen.stop)
+        pieces = generate_text(model, tokens, chosen, self.decode, pictures)
+        return until_stop(pieces, chosen.stop, thought_tag(self.decode(tokens[-_TAG_TOKENS:])))
 
     def next_word_likelihoods(self, parts: Sequence[str | Picture], words: Sequence[str]) -> list[float]:
         """Return how likely the next token is each word; see `HasLikelihoods`."""

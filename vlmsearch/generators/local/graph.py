@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch._util.ort import ort
+from vlmsearch._util.text import well_formed
 from vlmsearch.errors import BackendError
 from vlmsearch.generators.local.decoding import Cache, LanguageModel
 from vlmsearch.generators.local.generator import LocalGenerator
@@ -29,7 +30,7 @@ class BundleGenerator(LocalGenerator):
     def encode(self, prompt: str) -> list[int]:
         """Return the token ids of a prompt."""
         with no_panics(self.name):
-            ids: list[int] = self._tokenizer.encode(prompt).ids
+            ids: list[int] = self._tokenizer.encode(well_formed(prompt)).ids
         return ids
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -24,7 +24,7 @@ class Sampler:
     def choose(self, logits: Scores, history: Sequence[int], forbidden: Forbidden) -> int | None:
         """Return the next token after ``history``, from logits (vocabulary,); None where every token is forbidden."""
         scores = penalised(logits, history, self._options.repetition_penalty)
-        share = 1.0 if self._options.temperature == 0 else self._random.random()
+        share = self._random.random() if self._options.temperature else 1.0
         while True:
             token = self._pick(scores, share)
             if not np.isfinite(scores[token]):
@@ -36,7 +36,7 @@ class Sampler:
 
     def _pick(self, scores: Scores, share: float) -> int:
         options = self._options
-        if options.temperature == 0:
+        if not options.temperature:
             return int(np.argmax(scores))
         with np.errstate(over="ignore", invalid="ignore"):  # near 0 one token is left; where all are forbidden, none
             scores = (scores - scores.max()).astype(np.float64) / options.temperature

@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 from typing_extensions import override
 
+from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ModelUnavailableError, one_line
 from vlmsearch.generators.base import Picture
 from vlmsearch.generators.local.decoding import Cache
@@ -80,10 +81,10 @@ class TransformersGenerator(LocalGenerator):
         """Return the token ids of a prompt, in the chat template if there is one."""
         with no_panics(self.name), self._lock:  # a tokenizer of the hub is changed by its calls
             if self._chat:
-                turns = [{"role": "user", "content": prompt}]
+                turns = [{"role": "user", "content": well_formed(prompt)}]
                 encoding = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)
             else:
-                encoding = self._tokenizer(prompt)
+                encoding = self._tokenizer(well_formed(prompt))
         return list(encoding["input_ids"])
 
     @override
@@ -96,7 +97,9 @@ class TransformersGenerator(LocalGenerator):
     def _inputs(self, parts: Sequence[str | Picture]) -> Any:
         """Return the tensors that the model reads of a prompt with pictures."""
         content = [
-            {"type": "image", "image": part.image} if isinstance(part, Picture) else {"type": "text", "text": part}
+            {"type": "image", "image": part.image}
+            if isinstance(part, Picture)
+            else {"type": "text", "text": well_formed(part)}
             for part in parts
         ]
         with no_panics(self.name), self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ import httpx
 
 from vlmsearch._util.closable import closing_at_end
 from vlmsearch._util.credentials import redact
+from vlmsearch._util.text import json_bytes
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
 from vlmsearch.generators.openai.responses import (
@@ -20,17 +22,19 @@ from vlmsearch.generators.openai.responses import (
     likely_tokens,
     prompt_tokens,
     read_event,
+    refused_parameter,
 )
 from vlmsearch.generators.pictures import (
     MAX_PICTURES,
     MAX_SIDE,
-    check_picture_options,
+    check_reading,
     estimate_tokens,
     images_in,
     is_about_pictures,
     refused_pictures,
 )
-from vlmsearch.generators.text import check_context, sum_by_word, until_stop
+from vlmsearch.generators.text import sum_by_word, until_stop
+from vlmsearch.generators.thoughts import UnfinishedThoughtsError
 from vlmsearch.media.images import data_url
 from vlmsearch.openai_api.api import JsonApi, RefusedError
 from vlmsearch.openai_api.http import DEFAULT_OPTIONS, HttpOptions
@@ -47,8 +51,14 @@ _ANSWER_BYTES = 2**20
 """Maximum size of an answer of one token, and of an event of a stream."""
 _STREAM_BYTES, _TOKEN_BYTES = 2**24, 2**12
 """Maximum size of a stream, and what each token adds to it."""
+_REPLACED = frozenset({"max_tokens", "stop", "stream_options"})
+"""Parameters that nobody misses: the limit has another name, and the text is cut at stop words here."""
 _CHAT_TOKENS, _FIRST_TOKENS = 32, 1
 """Maximum number of tokens of a chat template, and the number in completions: the one that begins a text."""
+
+
+class OmittedOptionWarning(UserWarning):
+    """A server does not take an option, which was left out."""
 
 
 class OpenAIGenerator(Generator):
@@ -67,6 +77,11 @@ class OpenAIGenerator(Generator):
     ``picture_tokens``, or by default as a token for 32 by 32 pixels, as Qwen3-VL does.
 
     In chats it implements `HasLikelihoods`, with the 20 likeliest tokens of a server that tells ``logprobs``.
+
+    Options that are None or change nothing are not sent. A limit, ``temperature``, ``top_p``, ``stop`` or ``seed`` that
+    the server refuses by its name is left out from then on. The limit has another name then, the text is cut at stop
+    words here, and an `OmittedOptionWarning` names any other. ``thinks`` is for a server whose texts begin with
+    thoughts without a tag before them, as with DeepSeek-R1's chat template. Streams hold them back then.
     """
 
     context: int
@@ -83,20 +98,22 @@ class OpenAIGenerator(Generator):
         pictures: int = MAX_PICTURES,
         detail: Detail | None = None,
         picture_tokens: int | None = None,
+        thinks: bool = False,
         options: HttpOptions = DEFAULT_OPTIONS,
     ) -> None:
         if (tokenizer is None) != (context is None):
             raise ConfigError("openai: counts tokens with both ?tokenizer= and ?context=; one of them is missing")
-        check_context(context)
-        check_picture_options("openai", pictures, picture_tokens)
+        check_reading(context, pictures, picture_tokens)
         self._server = JsonApi("openai", location, options)
         self.name = self._server.name
         self._model = model
         self._api = api
-        self._limit = "max_tokens"
+        self._tag = "<think>" if thinks else ""
+        self._refused = frozenset[str]()
+        """Parameters that the server does not take."""
         self.max_pictures = pictures if api == "chat" else 0
         self.max_side = MAX_SIDE
-        self._has_logprobs = api == "chat"
+        self._has_logprobs = api == "chat" and not thinks
         self._detail = detail
         self._picture_tokens = picture_tokens
         if tokenizer is not None and context is not None:
@@ -143,12 +160,11 @@ class OpenAIGenerator(Generator):
         """Return an answer of one token to a prompt, with the tokens that were likely."""
         asked = {"stream": False, "logprobs": True, "top_logprobs": _MAX_LIKELIHOODS}
         while True:
-            limit = self._limit
+            body = self._body(prompt, GenerationOptions(max_tokens=1)) | asked
             try:
-                body = self._body(prompt, GenerationOptions(max_tokens=1), limit) | asked
                 return self._server.post("chat/completions", body, max_bytes=_ANSWER_BYTES)
             except (BackendError, RefusedError) as exc:
-                self._raise_better(exc, prompt, limit)
+                self._raise_better(exc, prompt, body)
 
     def picture_tokens(self, width: int, height: int) -> int:
         """Return about how many tokens a picture takes."""
@@ -169,7 +185,7 @@ class OpenAIGenerator(Generator):
     ) -> Iterator[str]:
         if options.bad_words or options.beam_width > 1:
             raise ConfigError(f"{self.name}: OpenAI's interface has no bad_words and no beam_width; leave them out")
-        return until_stop(self._pieces(prompt, options, on_usage), options.stop)
+        return until_stop(self._pieces(prompt, options, on_usage), options.stop, self._tag)
 
     def count_tokens(self, prompt: str) -> int:
         """Return how many tokens a prompt has; see `CountsTokens`."""
@@ -195,24 +211,24 @@ class OpenAIGenerator(Generator):
     def _open(self, stack: ExitStack, prompt: _Content, options: GenerationOptions) -> httpx.Response:
         """Return the answer to one request, its body not read yet, which ``stack`` closes."""
         path = "chat/completions" if self._api == "chat" else "completions"
-        streamed: dict[str, object] = {"stream": True}
-        if not isinstance(prompt, str):  # what was counted proves that pictures were read
-            streamed["stream_options"] = {"include_usage": True}
         while True:
-            limit = self._limit  # another thread may learn that it has another name
-            data = json.dumps(self._body(prompt, options, limit) | streamed).encode()
+            body = self._body(prompt, options) | {"stream": True}
             try:
-                return stack.enter_context(self._server.exchange("POST", path, data))
+                return stack.enter_context(self._server.exchange("POST", path, json_bytes(body)))
             except (BackendError, RefusedError) as exc:
-                self._raise_better(exc, prompt, limit)
+                self._raise_better(exc, prompt, body)
 
-    def _raise_better(self, exc: BackendError | RefusedError, prompt: _Content, limit: str) -> None:
-        """Raise what an error means for a prompt. Return where the limit has another name, which is learnt."""
+    def _raise_better(self, exc: BackendError | RefusedError, prompt: _Content, body: Mapping[str, object]) -> None:
+        """Raise what an error means for a prompt. Return where a parameter is refused, which is learnt."""
         if isinstance(exc, RefusedError):
-            if exc.status == 400 and "max_completion_tokens" in exc.message and limit == "max_tokens":
-                self._limit = "max_completion_tokens"  # what OpenAI's own newer models call it
-                return
-            raise self._refusal(exc, prompt) from exc
+            refused = None if exc.is_too_long else refused_parameter(exc.message, body)
+            if refused is None:
+                raise self._refusal(exc, prompt) from exc
+            if refused not in self._refused | _REPLACED:
+                message = f"{self.name} does not take {refused}, which is left out ({exc.message})"
+                warnings.warn(message, OmittedOptionWarning, stacklevel=2)
+            self._refused |= {refused}
+            return
         if not isinstance(prompt, str) and is_about_pictures(str(exc)):
             self.max_pictures = 0  # llama.cpp says so of a model that does not see with status 500
             raise PicturesRefusedError(str(exc), 0) from exc
@@ -225,26 +241,32 @@ class OpenAIGenerator(Generator):
             if refusal.at_most is not None:
                 self.max_pictures = min(self.max_pictures, refusal.at_most)
             return refusal
+        if "output limit was reached" in refused.message:
+            return UnfinishedThoughtsError()  # in the words of OpenAI
         if not refused.is_too_long:
             return refused.error
         advice = "ask with a smaller limit, or add ?tokenizer= and ?context= so that prompts are fitted"
         message = f"{self.name} cannot read a prompt of this length ({refused.message}): {advice}"
         return InvalidInputError("too_long", message)
 
-    def _body(self, prompt: _Content, options: GenerationOptions, limit: str) -> dict[str, object]:
+    def _body(self, prompt: _Content, options: GenerationOptions) -> dict[str, object]:
+        refused = self._refused  # another thread may learn of more
         given: dict[str, object] = {
-            limit: options.max_tokens,
+            "max_tokens": options.max_tokens,
+            "max_completion_tokens": options.max_tokens if "max_tokens" in refused else None,
             "temperature": options.temperature,
             "top_p": options.top_p if options.top_p < 1 else None,
             "top_k": options.top_k,
             "repetition_penalty": options.repetition_penalty if options.repetition_penalty != 1 else None,
             "stop": list(options.stop[:_MAX_STOPS]) or None,
             "seed": options.seed,
+            # what was counted proves that pictures were read
+            "stream_options": None if isinstance(prompt, str) else {"include_usage": True},
         }
         place: dict[str, object] = (
             {"messages": [{"role": "user", "content": prompt}]} if self._api == "chat" else {"prompt": prompt}
         )
-        chosen = {name: value for name, value in given.items() if value is not None}
+        chosen = {name: value for name, value in given.items() if value is not None and name not in refused}
         return {"model": self._chosen_model()} | place | chosen
 
     def _chosen_model(self) -> str:
@@ -263,25 +285,29 @@ class OpenAIGenerator(Generator):
         self, prompt: _Content, options: GenerationOptions, on_usage: Callable[[int], None] | None
     ) -> Iterator[str]:
         """Yield the pieces of the text in a stream of events."""
-        is_whole = False
+        reason, has_text = "", False
         with ExitStack() as stack:
             response = self._open(stack, prompt, options)
             max_bytes = _STREAM_BYTES + _TOKEN_BYTES * options.max_tokens
             for _, data in self._server.events(response, _ANSWER_BYTES, max_bytes):
                 if data == "[DONE]":
-                    return
+                    reason = reason or data
+                    break
                 event = self._parse(data)
                 tokens = prompt_tokens(event)
                 if tokens is not None and on_usage is not None:
                     on_usage(tokens)
                 try:
-                    piece, ends = read_event(event, self._api)
+                    piece, end = read_event(event, self._api)
                 except OtherShapeError as exc:
                     raise self._server.other("a completion", data) from exc
                 if piece:
+                    has_text = True
                     yield piece
-                is_whole = is_whole or ends
-        if not is_whole:
+                reason = reason or end
+        if reason == "length" and not has_text and self._api == "chat":
+            raise UnfinishedThoughtsError  # which OpenAI counts and does not send
+        if not reason:
             raise BackendUnavailableError(f"{self.name} ended its answer in the middle")
 
     def _parse(self, data: str) -> dict[str, Any]:

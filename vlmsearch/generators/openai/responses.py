@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from typing import Any, Literal
 
 Api = Literal["chat", "completions"]
@@ -26,12 +28,29 @@ def likely_tokens(answer: Any) -> list[tuple[str, float]] | None:
         raise OtherShapeError from exc
 
 
+_OUT_OF_RANGE = re.compile(r"(?i)at (most|least)|between|range|too \w+|(less|greater) than|[<>]=|was reached")
+_OMITTED = ("max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed", "stream_options")
+"""Parameters of OpenAI's interface that some of its models refuse."""
+
+
+def refused_parameter(message: str, body: Mapping[str, object]) -> str | None:
+    """Return the parameter that a server refuses by its name, and not only its value.
+
+    >>> refused_parameter("`seed` is not supported", {"model": "m", "stop": ["x"], "seed": 3})
+    'seed'
+    """
+    if "max_tokens" in body and "max_completion_tokens" in message:
+        return "max_tokens"
+    names = [name for name in _OMITTED if name in body and re.search(rf"\b{name}\b", message)]
+    return names[0] if names and not _OUT_OF_RANGE.search(message) else None
+
+
 class OtherShapeError(Exception):
     """An answer that is no completion."""
 
 
-def read_event(event: dict[str, Any], api: Api) -> tuple[str, bool]:
-    """Return the text of an event, "" of a count, and whether it is the last. Content may come in parts."""
+def read_event(event: dict[str, Any], api: Api) -> tuple[str, str]:
+    """Return the text of an event, "" of a count, and why it is the last, "" otherwise. Content may come in parts."""
     try:
         choice = (event.get("choices") or [{}])[0]
         if api == "completions":
@@ -44,4 +63,4 @@ def read_event(event: dict[str, Any], api: Api) -> tuple[str, bool]:
         raise OtherShapeError from exc
     if not isinstance(content, str):
         raise OtherShapeError
-    return content, bool(choice.get("finish_reason"))
+    return content, str(choice.get("finish_reason") or "")

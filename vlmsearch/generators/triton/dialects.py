@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import model_config_pb2
 from tritonclient.utils import triton_to_np_dtype
 
+from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
 
@@ -99,7 +100,7 @@ class Dialect:
         return arrays
 
     def _values(self, options: GenerationOptions, streaming: bool) -> Mapping[str, object]:
-        likeliest = options.temperature == 0
+        likeliest = not options.temperature
         return {
             "max_tokens": options.max_tokens,
             "temperature": None if likeliest else options.temperature,
@@ -133,5 +134,7 @@ class Dialect:
         if values is None:
             array = np.full([max(size, 1) for size in tensor.dims], b"stop" if kind == "STRING" else 1, type_)
         else:
-            array = np.array([value.encode() if isinstance(value, str) else value for value in values], type_)
+            array = np.array(
+                [well_formed(value).encode() if isinstance(value, str) else value for value in values], type_
+            )
         return array[None] if self.batches else array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 import uuid
@@ -17,18 +18,20 @@ from vlmsearch._util.address import has_port
 from vlmsearch._util.cancellation import pause
 from vlmsearch._util.closable import closing_at_end
 from vlmsearch._util.retry import pauses
+from vlmsearch._util.text import well_formed
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.generators.base import GenerationOptions, Generator, Picture, PicturesRefusedError
 from vlmsearch.generators.chat import find_chat_template
 from vlmsearch.generators.pictures import (
     MAX_PICTURES,
     MAX_SIDE,
-    check_picture_options,
+    check_reading,
     estimate_tokens,
     images_in,
     refused_pictures,
 )
-from vlmsearch.generators.text import check_context, open_tokenizer, until_stop
+from vlmsearch.generators.text import open_tokenizer, until_stop
+from vlmsearch.generators.thoughts import thought_tag
 from vlmsearch.generators.triton.dialects import Dialect
 from vlmsearch.media.images import data_url
 from vlmsearch.models.tokenizers import no_panics
@@ -82,12 +85,11 @@ class TritonGenerator(Generator):
         tls: bool = False,
     ) -> None:
         address, named = _split(location, model)
-        check_context(context)
-        check_picture_options("triton", pictures, picture_tokens)
+        check_reading(context, pictures, picture_tokens)
         self.name = f"triton://{address}/{named}"
         self._timeout, self._deadline = timeout, deadline
         self._tokenizer = open_tokenizer(tokenizer) if tokenizer else None
-        self._chat = find_chat_template(tokenizer) if tokenizer and tokenizer.is_dir() and chat else None
+        self._chat = find_chat_template(tokenizer) if tokenizer and chat and os.path.isdir(tokenizer) else None
         self._connection = Connection(address, timeout=timeout, deadline=deadline, tls=tls)
         try:
             self._look(named)
@@ -106,7 +108,7 @@ class TritonGenerator(Generator):
         if self._tokenizer is None:
             raise ConfigError(f"{self.name} counts no tokens without tokenizer=FILE in its URL")
         with no_panics(self.name):
-            return len(self._tokenizer.encode(self._chat(prompt) if self._chat else prompt).ids)
+            return len(self._tokenizer.encode(well_formed(self._chat(prompt) if self._chat else prompt)).ids)
 
     def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
         """Return the text in pieces; see `Generator.stream`. A model that is not decoupled gives it as one.
@@ -116,7 +118,8 @@ class TritonGenerator(Generator):
         if not prompt:
             raise InvalidInputError("empty", f"{self.name} was given an empty prompt")
         chosen = options or GenerationOptions()
-        return until_stop(self._pieces(self._chat(prompt) if self._chat else prompt, chosen), chosen.stop)
+        text = self._chat(prompt) if self._chat else prompt
+        return until_stop(self._pieces(text, chosen), chosen.stop, thought_tag(text))
 
     def stream_parts(
         self,

@@ -47,6 +47,7 @@ _PAGE = 100
 _MAX_PAGE = 1000
 
 _MAX_KEYS = 50
+_OTHER_PAGE = "`after` is that of the page before, in the same order"
 
 _WHERE = {
     "name": "where",
@@ -119,7 +120,7 @@ def _condition(where: str | None) -> Filter | None:
 
 
 def _page(index: OpenIndex, limit: int, after: str | None, condition: Filter | None) -> DocumentPage:
-    documents = documents_after(index.pipeline.store, after or "", limit + 1, condition)
+    documents = documents_after(index.pipeline.store, _place_id(after) if after else "", limit + 1, condition)
     return DocumentPage(tuple(documents[:limit]), after=documents[limit - 1].id if len(documents) > limit else None)
 
 
@@ -130,9 +131,15 @@ def _place(after: str | None) -> GalleryPlace | None:
     group, _, rest = after.partition(" ")
     older, _, id = rest.partition(" ")
     try:
-        return GalleryPlace(int(group), float(older), id)
+        return GalleryPlace(int(group), float(older), _place_id(id))
     except ValueError as exc:
-        raise ConfigError("`after` is that of the page before, in the same order") from exc
+        raise ConfigError(_OTHER_PAGE) from exc
+
+
+def _place_id(id: str) -> str:
+    if not is_id(id):
+        raise ConfigError(_OTHER_PAGE)
+    return id
 
 
 def _gallery(index: OpenIndex, limit: int, after: GalleryPlace | None, condition: Filter | None) -> DocumentPage:

@@ -20,7 +20,8 @@ from chromadb.types import Collection as Model
 from numpy.typing import NDArray
 
 from vlmsearch._util.batching import groups, pages
-from vlmsearch._util.retry import MAX_RETRIES
+from vlmsearch._util.options import Options, bounded
+from vlmsearch._util.retry import AttemptOptions
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.chroma.connection import ChromaConnection, parse_location
 from vlmsearch.stores.chroma.filters import Where
@@ -29,7 +30,7 @@ from vlmsearch.types import Field, Vectors
 T = TypeVar("T")
 EXACT_UP_TO = 1000
 """Rows of collections that are searched exactly: HNSW is asked for all of them."""
-_MIN_OPTION = 2
+_MAX_CANDIDATES = 100_000
 _REQUEST_BYTES = 8 * 2**20
 VERSION_CHARS = 16
 """The number of characters of a version, with which a row's id begins.
@@ -39,25 +40,20 @@ The rest is the document's id.
 
 
 @dataclass(frozen=True)
-class HnswOptions:
-    """Options of the graph of a new index (HNSW, Malkov and Yashunin 2018). Each is at least 2.
+class HnswOptions(Options):
+    """Options of the graph of a new index (HNSW, Malkov and Yashunin 2018).
 
     In a URL, each is an option of ``chroma:`` and ``mongodb+chroma:``, such as ``hnsw_ef_search``.
 
     Attributes:
-        max_neighbors: Links of a vector at most, M in the paper.
-        ef_construction: Candidates that are compared when a vector is added.
-        ef_search: Candidates that are compared in a search.
+        max_neighbors: Links of a vector at most, from 2 to 1,000: M in the paper.
+        ef_construction: Candidates that are compared when a vector is added, from 2 to 100,000.
+        ef_search: Candidates that are compared in a search, from 2 to 100,000.
     """
 
-    max_neighbors: int = 24
-    ef_construction: int = 150
-    ef_search: int = 400
-
-    def __post_init__(self) -> None:
-        for option, value in asdict(self).items():
-            if value < _MIN_OPTION:
-                raise ConfigError(f"hnsw_{option} is at least {_MIN_OPTION}, not {value}")
+    max_neighbors: int = bounded(24, minimum=2, maximum=1000)
+    ef_construction: int = bounded(150, minimum=2, maximum=_MAX_CANDIDATES)
+    ef_search: int = bounded(400, minimum=2, maximum=_MAX_CANDIDATES)
 
 
 DEFAULT_HNSW = HnswOptions()
@@ -68,10 +64,7 @@ UNSEARCHED_HNSW = HnswOptions(max_neighbors=2, ef_construction=4, ef_search=4)
 def connect(location: str, *, ssl: bool = False, timeout: float = 30.0, retries: int = 3) -> ChromaConnection:
     """Return the index at ``//host:8000/name``; nothing is opened yet."""
     address = parse_location(location)
-    if not timeout > 0:
-        raise ConfigError(f"timeout is a number of seconds above 0, not {timeout}")
-    if not 0 <= retries <= MAX_RETRIES:
-        raise ConfigError(f"retries are from 0 to {MAX_RETRIES}, not {retries}")
+    AttemptOptions(timeout, retries)
     return ChromaConnection(address, ssl=ssl, timeout=timeout, retries=retries)
 
 

@@ -6,21 +6,12 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from vlmsearch.errors import ConfigError
 from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter, normalise
 from vlmsearch.types import HALVES, MetadataValue
 
 Where = dict[str, Any]
-MAX_VALUES = 10_000
-"""Values of a filter at most: SQLite, below Chroma, takes no more."""
-_MAX_CONDITIONS = 2_000
-"""The highest number of conditions on different keys or ranges.
-
-Chroma takes fewer of these, and its time grows with their square.
-"""
 _ESCAPED = "\0escaped:"
 """The beginning of escaped strings: of those that are not valid Unicode, or that begin so themselves."""
-_DEEPEST = 60
 _WIDEST = 100
 
 
@@ -33,36 +24,9 @@ def filterable(metadata: Mapping[str, MetadataValue]) -> dict[str, str | int | b
 
 def compile_filter(where: Filter) -> Where:
     """Return the filter in Chroma's terms, over metadata as `filterable` gives them."""
-    if _values(where) > MAX_VALUES:
-        raise ConfigError(f"a filter on Chroma has at most {MAX_VALUES:,} values, not {_values(where):,}")
-    compiled = _compile(where)
-    count, depth = _extent(compiled)
-    if count > _MAX_CONDITIONS:
-        raise ConfigError(f"a filter on Chroma has at most {_MAX_CONDITIONS:,} conditions, not {count:,}")
-    if depth > _DEEPEST:
-        raise ConfigError(f"a filter on Chroma nests $and and $or at most {_DEEPEST} deep, not {depth}")
-    return compiled
-
-
-def _extent(where: Where) -> tuple[int, int]:
-    """Return how many conditions there are, and how deep they lie."""
-    ((_, parts),) = where.items()
-    if not isinstance(parts, list):
-        return 1, 0
-    counts, depths = zip(*map(_extent, parts))
-    return sum(counts), 1 + max(depths)
-
-
-def _values(where: Filter) -> int:
-    if isinstance(where, Comparison):
-        return len(where.value) if isinstance(where.value, tuple) else 1
-    return sum(_values(part) for part in where.filters)
-
-
-def _compile(where: Filter) -> Where:
     if isinstance(where, Comparison):
         return _compile_comparison(where)
-    return _join(where.operator, [_compile(part) for part in where.filters])
+    return _join(where.operator, [compile_filter(part) for part in where.filters])
 
 
 def _compile_comparison(where: Comparison) -> Where:

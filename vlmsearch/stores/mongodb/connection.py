@@ -28,7 +28,7 @@ from pymongo.errors import (
 from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch._util.cancellation import run_apart
 from vlmsearch._util.credentials import check_unencrypted, redact
-from vlmsearch._util.retry import MAX_RETRIES, retrying
+from vlmsearch._util.retry import AttemptOptions, retrying
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, VlmsearchError
 
 T = TypeVar("T")
@@ -78,12 +78,12 @@ class MongoAddress:
 
 
 @dataclass(frozen=True)
-class MongoOptions:
+class MongoOptions(AttemptOptions):
     """Options of a connection to the servers. In a URL, each is one of ``mongodb:`` and ``mongodb+chroma:``.
 
     Attributes:
-        timeout: Seconds that one attempt may take, above 0; of the pair, also with Chroma. A scan of all vectors may
-            take ten times as long.
+        timeout: Seconds that one attempt may take, from 0.001 to 1,000,000; of the pair, also with Chroma. A scan of all
+            vectors may take ten times as long.
         retries: Further attempts, from 0 to 20; of the pair, also with Chroma.
         srv: Whether the host is a name whose SRV record lists the servers (``mongodb+srv``).
         replica_set: The replica set's name, where it is to be checked.
@@ -103,8 +103,6 @@ class MongoOptions:
         retry_reads: Whether the driver repeats a read.
     """
 
-    timeout: float = 30.0
-    retries: int = 3
     srv: bool = False
     replica_set: str = ""
     tls: bool = False
@@ -120,14 +118,11 @@ class MongoOptions:
     retry_reads: bool = True
 
     def __post_init__(self) -> None:
-        if not self.timeout > 0 or not 0 <= self.retries <= MAX_RETRIES:
-            raise ConfigError(
-                f"timeout is above 0 and retries are from 0 to {MAX_RETRIES}, not {self.timeout:g} and {self.retries}"
-            )
+        super().__post_init__()
         if not self.tls and (self.tls_ca_file or self.tls_certificate_key_file):
             raise ConfigError("tls_ca_file and tls_certificate_key_file are for tls=true")
         for path in (self.tls_ca_file, self.tls_certificate_key_file):
-            if path is not None and not path.is_file():
+            if path is not None and not os.path.isfile(path):
                 raise ConfigError(f"there is no file {str(path)!r} for TLS")
 
 

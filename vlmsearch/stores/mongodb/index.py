@@ -59,7 +59,7 @@ from vlmsearch.stores.passages import blanked
 from vlmsearch.stores.postings import Term, max_score
 from vlmsearch.stores.rows import RowByRowStore
 from vlmsearch.stores.terms import AUTO, check_language, query_terms
-from vlmsearch.types import Document, Field, Hit, Record, Reject, WordHits
+from vlmsearch.types import Document, Field, Hit, Record, Reject, WordHits, possible_ids
 
 T = TypeVar("T")
 DOCUMENTS: Row = {**LIVE, "passage_of": None}
@@ -248,7 +248,7 @@ class MongoIndex(RowByRowStore):
             return []
         self._check_words()
         condition: Row = {**LIVE, **(compile_filter(where) if where else {})}
-        rows = self.kept_rows(ids, {"version": 1, "terms": 1}, condition).values()
+        rows = self.kept_rows(possible_ids(ids), {"version": 1, "terms": 1}, condition).values()
         known, terms = self._statistics(query, manifest.language)
         return [hit for hit in known.scores(rows, terms, 0.0) if hit.score > 0]
 

@@ -13,7 +13,8 @@ from bson import decode, encode
 from numpy.typing import NDArray
 from pymongo import timeout
 
-from vlmsearch._util.cancellation import check_cancelled
+from vlmsearch._util.cancellation import check_cancelled, run_apart
+from vlmsearch._util.retry import MAX_SECONDS
 from vlmsearch.stores.mongodb.connection import Row, Rows
 from vlmsearch.stores.mongodb.values import unpack, vector_path
 from vlmsearch.stores.versions import VersionedHit
@@ -51,10 +52,9 @@ def read_blocks(rows: Rows, field: Field, dim: int, where: Row) -> Iterator[Vect
     """Return the vectors of those rows that pass ``where``. Only one block is in memory at a time."""
     path = vector_path(field)
     batches: Any = rows.find_raw_batches({path: {"$exists": True}, **where}, {"version": 1, path: 1})
-    rows.database.command("ping")  # where it hangs, it does so here
     seconds = rows.database.client.options.timeout
-    with timeout(seconds and _LONGER * seconds):  # the server counts the time of all batches against that of the first
-        first = list(islice(batches, 1))
+    with timeout(seconds and min(_LONGER * seconds, MAX_SECONDS)):  # the server counts all batches against this
+        first = run_apart(lambda: list(islice(batches, 1)), seconds)
     return (_block(batch, path.partition(".")[2], dim) for batch in chain(first, batches))
 
 

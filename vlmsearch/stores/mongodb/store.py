@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pymongo.operations import ReplaceOne, UpdateOne
 
+from vlmsearch._util.arguments import check_bounds
+from vlmsearch._util.retry import check_seconds
 from vlmsearch.stores.base import CheckReport, changed_records
 from vlmsearch.stores.documents import RowPart, records_of
 from vlmsearch.stores.filters import Filter
@@ -69,6 +71,8 @@ class MongoStore(MongoIndex):
         language: str | None = None,
         options: MongoOptions = DEFAULT_OPTIONS,
     ) -> None:
+        check_seconds(index_timeout=index_timeout)
+        check_bounds(0, 2**20, cache=cache)
         super().__init__(location, options, index, language=language)
         self._index_timeout = index_timeout
         self._cache_bytes = cache * 2**20

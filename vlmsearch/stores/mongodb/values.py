@@ -19,7 +19,7 @@ from bson.binary import Binary, BinaryVectorDtype
 from bson.int64 import Int64
 from numpy.typing import NDArray
 
-from vlmsearch.errors import ConfigError, InvalidInputError
+from vlmsearch.errors import InvalidInputError
 from vlmsearch.stores.documents import DocumentRow, StoredDocument, words_of_row
 from vlmsearch.stores.filters import Comparison, Filter, values_of
 from vlmsearch.stores.listing import Outline
@@ -42,7 +42,6 @@ _ESCAPED = re.compile(r"[%.$\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _ESCAPE = re.compile(r"%([0-9a-f]{4})")
 _MAX_EXACT = 2**53
 _MAX_BYTES = 15 * 2**20
-_DEEPEST = 80
 _HALF_SURROGATES = 128
 """The subtype of strings that are not valid Unicode, kept as bytes."""
 
@@ -143,12 +142,6 @@ def vector_path(field: Field) -> str:
 
 def compile_filter(where: Filter) -> dict[str, Any]:
     """Return the filter in MongoDB's terms, over rows as `row_of` gives them."""
-    return _compile(where, 0)
-
-
-def _compile(where: Filter, depth: int) -> dict[str, Any]:
-    if depth > _DEEPEST:
-        raise ConfigError(f"a filter on MongoDB nests $and and $or at most {_DEEPEST} deep")
     if isinstance(where, Comparison):
         values = list(map(_value, where.value)) if isinstance(where.value, tuple) else _value(where.value)
         return {f"metadata.{escape(where.key)}": {where.operator: values}}
@@ -160,7 +153,7 @@ def _compile(where: Filter, depth: int) -> dict[str, Any]:
             left += reversed(part.filters)
         else:
             flat.append(part)
-    return {where.operator: [_compile(part, depth + 1) for part in flat]}
+    return {where.operator: [compile_filter(part) for part in flat]}
 
 
 def escape(key: str) -> str:

@@ -31,7 +31,8 @@ from psycopg.types import TypeInfo
 from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch._util.cancellation import CancelToken, check_cancelled, run_apart, running_under
 from vlmsearch._util.credentials import redact
-from vlmsearch._util.retry import MAX_RETRIES, check_seconds, retrying
+from vlmsearch._util.options import bounded
+from vlmsearch._util.retry import AttemptOptions, retrying
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OperationCancelledError, VlmsearchError
 
 T = TypeVar("T")
@@ -114,13 +115,12 @@ class PostgresAddress:
 
 
 @dataclass(frozen=True)
-class PostgresOptions:
+class PostgresOptions(AttemptOptions):
     """Options of the connections; in a URL, each is one of ``postgresql:``.
 
     Attributes:
-        timeout: Seconds that one attempt may take, above 0: its waiting for a connection and all its statements. In a
-            long one, every 500 vectors of a field and every query of many have as long.
-        retries: Further attempts after errors of the moment, from 0 to 20.
+        timeout: Seconds that one attempt may take, from 0.001 to 1,000,000: its waiting for a connection and all its
+            statements. In a long one, every 500 vectors of a field and every query of many have as long.
         connections: Connections of the pool at most, from 1 to 100.
         tls: Whether connections are encrypted and the server's certificate is checked. By default they are, to hosts
             other than this machine. Without it, the server has to take SCRAM-SHA-256, which sends no password.
@@ -131,9 +131,7 @@ class PostgresOptions:
             that name. ``read-write`` follows the primary server at a failover.
     """
 
-    timeout: float = 30.0
-    retries: int = 3
-    connections: int = 8
+    connections: int = bounded(8, minimum=1, maximum=_MAX_CONNECTIONS)
     tls: bool | None = None
     tls_ca_file: Path | None = None
     tls_certificate_file: Path | None = None
@@ -141,16 +139,12 @@ class PostgresOptions:
     target_session_attrs: SessionRole = "any"
 
     def __post_init__(self) -> None:
-        check_seconds(timeout=self.timeout)
-        if not 0 <= self.retries <= MAX_RETRIES:
-            raise ConfigError(f"retries are from 0 to {MAX_RETRIES}, not {self.retries}")
-        if not 1 <= self.connections <= _MAX_CONNECTIONS:
-            raise ConfigError(f"connections are from 1 to {_MAX_CONNECTIONS}, not {self.connections}")
+        super().__post_init__()
         files = (self.tls_ca_file, self.tls_certificate_file, self.tls_key_file)
         if self.tls is False and any(files):
             raise ConfigError("tls_ca_file, tls_certificate_file and tls_key_file are for connections with TLS")
         for path in filter(None, files):
-            if not path.is_file():
+            if not os.path.isfile(path):
                 raise ConfigError(f"there is no file {str(path)!r} for TLS")
 
 

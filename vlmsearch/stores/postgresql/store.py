@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import errors
 
+from vlmsearch._util.arguments import check_bounds
 from vlmsearch._util.batching import PAGE, groups, pages
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
@@ -67,6 +68,7 @@ from vlmsearch.types import (
     Vectors,
     WordHits,
     document_of,
+    possible_ids,
 )
 
 T = TypeVar("T")
@@ -123,11 +125,8 @@ class PostgresStore(DatabaseStore):
         check_name("table", table)
         if language is not None:
             check_language(language)
-        if exact_up_to < 0 or not 1 <= ef_search <= _MAX_EF_SEARCH:
-            raise ConfigError(
-                f"exact_up_to is at least 0 and ef_search from 1 to {_MAX_EF_SEARCH:,}, not {exact_up_to} and "
-                f"{ef_search}"
-            )
+        check_bounds(0, 2**31 - 1, exact_up_to=exact_up_to)
+        check_bounds(1, _MAX_EF_SEARCH, ef_search=ef_search)
         connection = location
         if isinstance(connection, str):
             connection = connect(PostgresAddress.parse(connection), options)
@@ -491,12 +490,11 @@ class PostgresStore(DatabaseStore):
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Score given documents by their words, best first, then by id."""
         manifest = self.as_opened()
-        if manifest is None or not manifest.language or not ids:
+        if manifest is None or not manifest.language or not (known := possible_ids(ids)):
             return []
         condition = compile_filter(where)
-        return list(
-            self._session("search words", lambda session: self._words.compare(session, query, list(ids), condition))
-        )
+        hits = self._session("search words", lambda session: self._words.compare(session, query, known, condition))
+        return list(hits)
 
     # ---- reading
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -143,6 +144,4 @@ def passing(where: Filter, column: Callable[[str], Column]) -> Mask:
     if isinstance(where, Comparison):
         return column(where.key).passing(where)
     combine = np.logical_and if where.operator == "$and" else np.logical_or
-    masks = [passing(part, column) for part in where.filters]
-    combined: Mask = combine.reduce(masks)
-    return combined
+    return functools.reduce(combine, (passing(part, column) for part in where.filters))

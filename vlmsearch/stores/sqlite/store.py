@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from vlmsearch._util.arguments import check_bounds
 from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
+from vlmsearch._util.retry import MAX_SECONDS
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart, records_of, with_passages
@@ -50,6 +52,7 @@ from vlmsearch.types import (
     Stamp,
     Vectors,
     WordHits,
+    possible_ids,
 )
 
 _IDS = 1000
@@ -66,7 +69,7 @@ class SqliteStore(DatabaseStore):
         language: The language of a new index, by whose stems words are compared: that of each document (``auto``, the
             default), one for all (``en``, ``de``, ...), or none (``none``). An index keeps the language that it was
             made with.
-        timeout: Seconds that a writer waits for others.
+        timeout: Seconds that a writer waits for others, from 0 to 1,000,000.
 
     Raises:
         ConfigError: There is no such language.
@@ -80,6 +83,7 @@ class SqliteStore(DatabaseStore):
     def __init__(self, location: str, *, language: str | None = None, timeout: float = 60.0) -> None:
         if not location.strip():
             raise ConfigError("a SQLite store needs a file, such as sqlite:./index")
+        check_bounds(0, MAX_SECONDS, timeout=timeout)
         if language is not None:
             check_language(language)
         self._database = Database(expand_home(location), timeout=timeout)
@@ -306,7 +310,7 @@ class SqliteStore(DatabaseStore):
         if self.as_opened() is None:
             return []
         with self._viewing("search words", WORDS, None) as (db, tables, view):
-            names = _passing(db, tables, ids, where)
+            names = _passing(db, tables, possible_ids(ids), where)
             places, there = find(view.rows, np.array(sorted(names), np.int64))
             scores, _ = view.words.scores(query_terms(query, tables.language), places[there])
             rows = view.rows[places[there]].tolist()
