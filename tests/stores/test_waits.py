@@ -10,7 +10,7 @@ from vlmsearch_mocks import MockEncoder
 from tests.support.chaos import Servers, servers
 from tests.support.postgres_servers import PostgresServer, postgres_server
 from vlmsearch import BackendUnavailableError, Document, Pipeline
-from vlmsearch._util.cancellation import CancelToken, running_under
+from vlmsearch._util.cancellation import CancelToken, run_apart, running_under
 from vlmsearch.errors import OperationCancelledError
 from vlmsearch.registry import open_store
 
@@ -62,3 +62,11 @@ def test_a_call_to_a_server_that_hangs_ends(kind: str, name: str, served: tuple[
         assert pipeline.add(Document("b", text="a dog")).added == 1
         pipeline.check(repair=True)
         assert pipeline.check().clean
+
+
+def test_a_call_that_was_given_up_begins_nothing_more() -> None:
+    token, begun = CancelToken(), threading.Event()
+    token.cancel()
+    with running_under(token), pytest.raises(OperationCancelledError):
+        run_apart(begun.set)
+    assert not begun.wait(0.2)

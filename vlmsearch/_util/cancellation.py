@@ -107,6 +107,7 @@ def run_apart(call: Callable[[], T], seconds: float | None = None) -> T:
 
     TimeoutError after ``seconds``. Where there is no limit and nobody can give the call up, it needs no thread.
     """
+    check_cancelled()
     if seconds is None and _current.get() is None:
         return call()
     result: Future[T] = Future()

@@ -34,6 +34,7 @@ from vlmsearch.stores import writers
 from vlmsearch.stores.base import reject_list_of
 from vlmsearch.stores.filters import Comparison
 from vlmsearch.stores.mongodb.connection import MongoOptions
+from vlmsearch.stores.mongodb.scan import read_blocks
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb.values import compile_filter
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
@@ -217,6 +218,14 @@ def test_vectors_are_bson_float32_vectors(mongo_address: str) -> None:
         assert kept.dtype == BinaryVectorDtype.FLOAT32
         assert np.array(kept.data, np.float32).tolist() == record.vectors[IMAGE].tolist()
         assert store.describe() == {"search": "exact"}
+
+
+def test_a_scan_may_take_longer_than_each_of_its_batches(mongo_address: str) -> None:
+    with MongoStore(f"//{mongo_address}/scan", options=MongoOptions(timeout=1.5, retries=0)) as store:
+        store.bind("e", SPACES)
+        store.upsert(make_records(180))
+        blocks = store.run("search", lambda rows: list(read_blocks(rows, IMAGE, 32, {"$where": "sleep(10) || true"})))
+        assert [len(block.heads) for block in blocks] == [101, 79]
 
 
 def test_the_index_of_another_scheme_is_not_opened(mongo_address: str) -> None:

@@ -305,6 +305,20 @@ def test_a_statement_that_takes_too_long_is_ended_and_not_repeated(server: Postg
         store.upsert(RECORDS)
 
 
+def test_writes_to_slow_indexes_have_time_for_each(server: PostgresServer, database: str) -> None:
+    with open_store(f"{server.url_of(ADMIN, database)}?timeout=1.2&retries=0") as store:
+        store.bind("e", SPACES)
+        with psycopg.connect(server.conninfo(database), autocommit=True) as other:
+            other.execute(
+                "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$BEGIN PERFORM pg_sleep(0.9); RETURN NULL; END$$;"
+                "CREATE TRIGGER slow AFTER INSERT ON vlmsearch$1$1 EXECUTE FUNCTION slow();"
+                "CREATE TRIGGER slow AFTER INSERT ON vlmsearch$1$3 EXECUTE FUNCTION slow()"
+            )
+            store.upsert(RECORDS)
+        assert len(store) == 20
+
+
 def test_many_threads_share_a_connection(server: PostgresServer, database: str) -> None:
     with open_store(f"{server.url_of(ADMIN, database)}?connections=1") as store, ThreadPoolExecutor(8) as threads:
         store.bind("e", SPACES)

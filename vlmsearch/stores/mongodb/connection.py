@@ -82,7 +82,8 @@ class MongoOptions(AttemptOptions):
     """Options of a connection to the servers. In a URL, each is one of ``mongodb:`` and ``mongodb+chroma:``.
 
     Attributes:
-        timeout: Seconds that one attempt may take, from 0.001 to 1,000,000; of the pair, also with Chroma.
+        timeout: Seconds that one attempt may take, from 0.001 to 1,000,000; of the pair, also with Chroma. A scan of
+            all vectors may take ten times as long.
         retries: Further attempts, from 0 to 20; of the pair, also with Chroma.
         srv: Whether the host is a name whose SRV record lists the servers (``mongodb+srv``).
         replica_set: The replica set's name, where it is to be checked.

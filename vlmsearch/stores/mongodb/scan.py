@@ -5,12 +5,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 from bson import decode, encode
 from numpy.typing import NDArray
+from pymongo import timeout
 
+from vlmsearch._util.cancellation import check_cancelled, run_apart
+from vlmsearch._util.retry import MAX_SECONDS
 from vlmsearch.stores.mongodb.connection import Row, Rows
 from vlmsearch.stores.mongodb.values import unpack, vector_path
 from vlmsearch.stores.versions import VersionedHit
@@ -18,6 +22,8 @@ from vlmsearch.types import Field, Vectors
 
 _VECTOR_SUBTYPE = 9
 _FLOAT32 = b"\x27\x00"
+_LONGER = 10
+"""Times the limit of one request that the server may be at all of a scan."""
 _TAIL = 2
 """Bytes after the last vector of a row: the ends of the two nested objects."""
 _ID = b"\x02_id\x00"
@@ -46,7 +52,10 @@ def read_blocks(rows: Rows, field: Field, dim: int, where: Row) -> Iterator[Vect
     """Return the vectors of those rows that pass ``where``. Only one block is in memory at a time."""
     path = vector_path(field)
     batches: Any = rows.find_raw_batches({path: {"$exists": True}, **where}, {"version": 1, path: 1})
-    return (_block(batch, path.partition(".")[2], dim) for batch in batches)
+    seconds = rows.database.client.options.timeout
+    with timeout(seconds and min(_LONGER * seconds, MAX_SECONDS)):  # the server counts all batches against this
+        first = run_apart(lambda: list(islice(batches, 1)), seconds)
+    return (_block(batch, path.partition(".")[2], dim) for batch in chain(first, batches))
 
 
 def merge_blocks(blocks: Sequence[VectorBlock]) -> VectorBlock:
@@ -59,6 +68,7 @@ def nearest(blocks: Iterable[VectorBlock], queries: Vectors, limit: int) -> list
     best: list[list[VersionedHit]] = [[] for _ in queries]
     min_cosines = np.full(len(queries), -np.inf, np.float32)
     for block in blocks:
+        check_cancelled()  # who gave the search up waits for nothing more
         is_single = len(queries) == 1  # a product with a vector is faster than one with a matrix of one column
         columns = (block.vectors @ queries[0])[None] if is_single else queries @ block.vectors.T
         for query, column in enumerate(columns):

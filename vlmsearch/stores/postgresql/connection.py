@@ -120,7 +120,7 @@ class PostgresOptions(AttemptOptions):
 
     Attributes:
         timeout: Seconds that one attempt may take, from 0.001 to 1,000,000: its waiting for a connection and all its
-            statements.
+            statements. In a long one, every 500 vectors of a field and every query of many have as long.
         connections: Connections of the pool at most, from 1 to 100.
         tls: Whether connections are encrypted and the server's certificate is checked. By default they are, to hosts
             other than this machine. Without it, the server has to take SCRAM-SHA-256, which sends no password.
@@ -163,7 +163,12 @@ class _Deadline:
     """The end of all waits of an attempt: a moment after the limit of a statement on the server."""
 
     def __init__(self, timeout: float, grace: float = _GRACE) -> None:
-        self._timeout, self.end = timeout, time.monotonic() + timeout + grace
+        self._timeout, self._seconds = timeout, timeout + grace
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin to count anew, for a further part of a long transaction."""
+        self.end = time.monotonic() + self._seconds
 
     def check(self, problem: str = "it has not answered for timeout=") -> None:
         """Raise TimeoutError once it is over, OperationCancelledError once the current call is given up."""

@@ -86,8 +86,6 @@ _BITMAP = "SET LOCAL work_mem = '64MB';"
 _BY_TERMS = f"{_BITMAP} SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0;"
 """Settings with which the planner looks terms up: it underrates what reading the terms of all documents takes."""
 _RECALLED, _NEIGHBOURS = 20, 10
-_QUERIES = 20
-"""Queries of one transaction: it has a time limit, and each may read all vectors."""
 _DAY = 86_400.0
 """Seconds that work on a whole index may take."""
 
@@ -356,9 +354,6 @@ class PostgresStore(DatabaseStore):
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
         """Find the nearest documents of each query: exactly, or by the index where there is one."""
-        if len(vectors) > _QUERIES:
-            parts = [vectors[start : start + _QUERIES] for start in range(0, len(vectors), _QUERIES)]
-            return [hits for part in parts for hits in self.find_nearest(field, part, limit, where)]
         condition = compile_filter(where)
         table = self._tables.vectors[field]
         queries = [Vector(vector) for vector in vectors]
@@ -432,6 +427,7 @@ class PostgresStore(DatabaseStore):
             f"SELECT d.id, least(1, greatest(-1, -v.distance)), d.version FROM {nearest} "
             f"JOIN {self._tables.documents} d USING (row) ORDER BY v.distance, d.id LIMIT %s"
         )
+        session.deadline.renew()  # each query may read all vectors
         return [VersionedHit(*row) for row in all_rows(session, query, values)]
 
     def _is_large(self, field: Field) -> bool:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import sql
 
+from vlmsearch._util.batching import batches
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables
@@ -30,6 +31,8 @@ MAX_INDEXED = 2000
 """Numbers of a vector at most that an index compares in full."""
 MAX_HALVED = 4000
 """Numbers of a vector at most that an index compares in half precision."""
+_AT_ONCE = 500
+"""Vectors that one statement writes."""
 SMALL = 1000
 """Rows up to which `rough_size` counts."""
 _COLUMNS = (
@@ -290,22 +293,22 @@ class IndexTables:
             if gone := [number for number in replaced.values() if number not in given]:
                 table = self.vectors[field].table
                 session.execute(f"DELETE FROM {table} WHERE row = ANY(%s)", (gone,))
+        session.deadline.renew()
         if documents := [id for id in replaced if PASSAGE not in id]:
             query = f"DELETE FROM {self.documents} WHERE id = ANY({self.passages}) AND NOT id = ANY(%s)"
             session.execute(query, (documents, list(rows)))
 
     def _put_vectors(self, session: Session, field: Field, vectors: Mapping[int, NDArray[np.float32]]) -> None:
         """Add or replace vectors of a field, by the numbers of their documents. Equal ones stay where they are."""
-        if not vectors:
-            return
         table = self.vectors[field].table
-        numbers = sorted(vectors)
         kind, differs = quoted(self.extension, "vector"), f"OPERATOR({quoted(self.extension)}.<>)"
-        session.execute(
-            f"INSERT INTO {table} AS v SELECT * FROM unnest(%b::bigint[], %b::{kind}[]) "
-            f"ON CONFLICT (row) DO UPDATE SET vector = EXCLUDED.vector WHERE v.vector {differs} EXCLUDED.vector",
-            (numbers, [Vector(vectors[number]) for number in numbers]),
-        )
+        for numbers in batches(sorted(vectors), _AT_ONCE):
+            session.deadline.renew()  # an index of vectors takes its time for each
+            session.execute(
+                f"INSERT INTO {table} AS v SELECT * FROM unnest(%b::bigint[], %b::{kind}[]) "
+                f"ON CONFLICT (row) DO UPDATE SET vector = EXCLUDED.vector WHERE v.vector {differs} EXCLUDED.vector",
+                (numbers, [Vector(vectors[number]) for number in numbers]),
+            )
 
     def change_metadata(self, session: Session, records: Sequence[Record], version: str) -> None:
         """Replace metadata and digests of documents that are there, and of their passages; all else stays."""
