@@ -28,21 +28,30 @@ def likely_tokens(answer: Any) -> list[tuple[str, float]] | None:
         raise OtherShapeError from exc
 
 
-_OUT_OF_RANGE = re.compile(r"(?i)at (most|least)|between|range|too \w+|(less|greater) than|[<>]=|was reached")
+_UNSUPPORTED = re.compile(
+    r"(?i)\bun(supported|known|recogni[sz]ed|expected)|deprecated|disa(bled|llowed)|\bextra|\bonly\b|instead"
+    r"|(\bnot?|n't|cannot)\b.{0,30}\b(support|permit|allow|accept|recogni|take|both|set|use|available|exist|implement|apply)"
+)
+_OUT_OF_RANGE = re.compile(
+    r"(?i)at (most|least)|between|\brange|too (large|high|low|many)|(less|greater|more) than|[<>]=? ?\d"
+    r"|exceed|above|below|(max|min)imum|was reached"
+)
 _OMITTED = ("max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed", "stream_options")
 """Parameters of OpenAI's interface that some of its models refuse."""
+_NAME = re.compile(rf"\b({'|'.join(_OMITTED)}|top_k|repetition_penalty|logprobs|top_logprobs)\b")
 
 
 def refused_parameter(message: str, body: Mapping[str, object]) -> str | None:
-    """Return the parameter that a server refuses by its name, and not only its value.
+    """Return the parameter that a server refuses by its name, and not only its value: the first that it names.
 
     >>> refused_parameter("`seed` is not supported", {"model": "m", "stop": ["x"], "seed": 3})
     'seed'
     """
-    if "max_tokens" in body and "max_completion_tokens" in message:
-        return "max_tokens"
-    names = [name for name in _OMITTED if name in body and re.search(rf"\b{name}\b", message)]
-    return names[0] if names and not _OUT_OF_RANGE.search(message) else None
+    named = _NAME.search(message)
+    if named is None or _OUT_OF_RANGE.search(message) or not _UNSUPPORTED.search(message):
+        return None
+    name = "max_tokens" if named[0] == "max_completion_tokens" and "max_tokens" in body else named[0]
+    return name if name in _OMITTED and name in body else None
 
 
 class OtherShapeError(Exception):
