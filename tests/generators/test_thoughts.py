@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from vlmsearch_mocks import MockGenerator
 
-from vlmsearch import GenerationOptions
+from vlmsearch import ConfigError, GenerationOptions, InvalidInputError
 from vlmsearch.generators.thoughts import UnfinishedThoughtsError
 
 HARMONY = "<|channel|>analysis<|message|>see [2]<|end|><|start|>assistant<|channel|>final<|message|>"
@@ -67,3 +67,22 @@ def test_thoughts_that_take_the_usual_limit_get_a_larger_one() -> None:
         generator.generate("?", GenerationOptions(max_tokens=100))
     with pytest.raises(UnfinishedThoughtsError):
         MockGenerator("<think>" + "so " * 5000).generate("?")
+
+
+@pytest.mark.parametrize("error", [ConfigError("at most 2048"), InvalidInputError("too_long", "4096 with the prompt")])
+def test_a_model_without_room_for_the_larger_limit_gets_less(error: Exception) -> None:
+    class Small(MockGenerator):
+        def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
+            pieces = super().stream(prompt, options)
+            if self.options[-1].max_tokens > 2048:
+                raise error
+            return pieces
+
+    generator = Small("<think>" + "so " * 300 + "</think>It is [1].")
+    assert [generator.generate("?") for _ in range(2)] == ["It is [1]."] * 2
+    with pytest.raises(type(error)):
+        generator.generate("?", GenerationOptions(max_tokens=5000))
+    generator = Small("<think>" + "so " * 3000)
+    for _ in range(2):
+        with pytest.raises(UnfinishedThoughtsError):
+            generator.generate("?")

@@ -43,7 +43,7 @@ class UnfinishedThoughtsError(InvalidInputError):
 
 def thought_tag(prompt: str) -> str:
     """Return the tag of thoughts with which a chat template ends a prompt; "" for none."""
-    return next((tag for tag in _ENDS if prompt.rstrip().endswith(tag)), "")
+    return next((tag for tag in _ENDS if prompt.rstrip().lower().endswith(tag)), "")
 
 
 def text_of(pieces: Iterator[str]) -> str:

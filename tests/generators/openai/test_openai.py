@@ -255,7 +255,12 @@ def test_content_may_come_in_parts() -> None:
 
 
 def test_thoughts_in_a_field_of_their_own_are_no_text() -> None:
-    deltas = [{"reasoning_content": "see [2]", "content": None}, {"reasoning": "or [3]"}, {"content": "It is [1]."}]
+    deltas = [
+        {"reasoning_content": "see [2]", "content": None},
+        {"reasoning": "or [3]"},
+        {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "or [4]"}]}]},
+        {"content": [{"type": "reasoning", "text": "or [5]"}, {"type": "text", "text": "It is [1]."}]},
+    ]
     body = "".join(f"data: {json.dumps({'choices': [{'delta': delta}]})}\n\n" for delta in deltas)
     with answering("text/event-stream", f"{body}data: [DONE]\n\n") as generator:
         assert generator.generate("?") == "It is [1]."

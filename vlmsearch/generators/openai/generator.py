@@ -149,10 +149,10 @@ class OpenAIGenerator(Generator):
             tokens = likely_tokens(answer)
         except OtherShapeError as exc:
             raise self._server.other("a completion", json.dumps(answer)) from exc
-        except ConfigError as exc:
-            if "logprobs" not in str(exc):
+        except (BackendError, ConfigError, UnfinishedThoughtsError) as exc:
+            if "logprobs" not in str(exc) and not isinstance(exc, UnfinishedThoughtsError):
                 raise
-            tokens = None  # models that reason before they answer refuse them
+            tokens = None  # models that reason before they answer refuse them, or one token
         self._has_logprobs = tokens is not None
         return None if tokens is None else sum_by_word(tokens, words)
 

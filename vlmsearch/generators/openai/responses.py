@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 Api = Literal["chat", "completions"]
+_THOUGHTS = ("thinking", "reasoning")
+"""Types of parts of a content that are thoughts."""
 
 
 def prompt_tokens(event: dict[str, Any]) -> int | None:
@@ -18,10 +20,12 @@ def prompt_tokens(event: dict[str, Any]) -> int | None:
 
 
 def likely_tokens(answer: Any) -> list[tuple[str, float]] | None:
-    """Return the likely first tokens of an answer with their probabilities. None where it does not tell them."""
+    """Return the likely first tokens of a text with their probabilities. None where an answer does not tell them."""
     try:
-        told = answer["choices"][0].get("logprobs")
-        if not told or not told.get("content"):
+        choice = answer["choices"][0]
+        told = choice.get("logprobs")
+        text = (choice.get("message") or {}).get("content", "?")
+        if not told or not told.get("content") or not text:  # a token that is no text is a thought
             return None
         return [(str(token["token"]), math.exp(token["logprob"])) for token in told["content"][0]["top_logprobs"]]
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError) as exc:
@@ -67,7 +71,7 @@ def read_event(event: dict[str, Any], api: Api) -> tuple[str, str]:
         else:
             content = (choice.get("delta") or {}).get("content") or ""
             if isinstance(content, list):
-                content = "".join(part.get("text") or "" for part in content)
+                content = "".join(part.get("text") or "" for part in content if part.get("type") not in _THOUGHTS)
     except (AttributeError, IndexError, KeyError, TypeError) as exc:
         raise OtherShapeError from exc
     if not isinstance(content, str):
