@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from vlmsearch_mocks import MockGenerator
 
-from vlmsearch import GenerationOptions
+from vlmsearch import ConfigError, GenerationOptions, InvalidInputError
 from vlmsearch.generators.thoughts import UnfinishedThoughtsError
 
 HARMONY = "<|channel|>analysis<|message|>see [2]<|end|><|start|>assistant<|channel|>final<|message|>"
@@ -38,6 +38,12 @@ def answer_in(text: str, size: int) -> str:
         ("<thought>see [2]</thought>It is [1].", "It is [1]."),
         ("[THINK]see [2][/THINK]It is [1].", "It is [1]."),
         (f"{HARMONY}It is [1].", "It is [1]."),
+        ("<THINK>see [2]</Think>It is [1].", "It is [1]."),
+        ("<|START_THINKING|>see [2]<|END_THINKING|>It is [1].", "It is [1]."),
+        ("<think>\n\n</think>\n\n<think>see [2]</think> \n It is [1].", "It is [1]."),
+        ("see [2]</think><think>or [3]</think>It is [1].", "It is [1]."),
+        ('It says "yes" [2]</thought>It is [1].', "It is [1]."),
+        ('It says "yes"</think>It is [1].', "It is [1]."),
         *((text, text) for text in TEXTS),
         ("<think>a</think>It has <think> and </think>.", "It has <think> and </think>."),
     ],
@@ -61,3 +67,22 @@ def test_thoughts_that_take_the_usual_limit_get_a_larger_one() -> None:
         generator.generate("?", GenerationOptions(max_tokens=100))
     with pytest.raises(UnfinishedThoughtsError):
         MockGenerator("<think>" + "so " * 5000).generate("?")
+
+
+@pytest.mark.parametrize("error", [ConfigError("at most 2048"), InvalidInputError("too_long", "4096 with the prompt")])
+def test_a_model_without_room_for_the_larger_limit_gets_less(error: Exception) -> None:
+    class Small(MockGenerator):
+        def stream(self, prompt: str, options: GenerationOptions | None = None) -> Iterator[str]:
+            pieces = super().stream(prompt, options)
+            if self.options[-1].max_tokens > 2048:
+                raise error
+            return pieces
+
+    generator = Small("<think>" + "so " * 300 + "</think>It is [1].")
+    assert [generator.generate("?") for _ in range(2)] == ["It is [1]."] * 2
+    with pytest.raises(type(error)):
+        generator.generate("?", GenerationOptions(max_tokens=5000))
+    generator = Small("<think>" + "so " * 3000)
+    for _ in range(2):
+        with pytest.raises(UnfinishedThoughtsError):
+            generator.generate("?")

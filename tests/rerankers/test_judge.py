@@ -199,7 +199,11 @@ def test_neither_yes_nor_no_judges_nothing(server: OpenAIServer) -> None:
         assert judge.score("a star", TEXTS) == [None, None, None]
 
 
-def test_a_first_token_that_begins_thoughts_is_no_answer(server: OpenAIServer) -> None:
+@pytest.mark.parametrize(
+    "faults", [[], ["500 logprobs: not here"], ["400 max_tokens or model output limit was reached"] * 2]
+)
+def test_a_first_token_that_begins_thoughts_is_no_answer(server: OpenAIServer, faults: list[str]) -> None:
+    server.script.faults = faults
     server.script.likelihoods = lambda _: {"<think>": 0.9998, "No": 0.0001}
     server.script.reply = "<think>no, or yes?</think>\nYes"
     with open_reranker(f"judge:openai:{server.url}") as judge:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.options import Options, bounded, options_of, several
-from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.generators.thoughts import UnfinishedThoughtsError, text_of, without_thoughts
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Generator(Closable, ABC):
     ) -> Iterator[str]:
         """Generate a text in pieces without the thoughts before it.
 
-        Where thoughts take all of the default ``max_tokens``, texts have room for both from then on.
+        Where thoughts take all of the default ``max_tokens``, texts have room for both from then on, if the model has.
 
         Args:
             prompt: What to continue; texts and pictures for a generator that `SeesPictures`.
@@ -124,17 +124,23 @@ class Generator(Closable, ABC):
             ConfigError: The generator cannot follow an option.
             BackendError: The model or its server failed.
         """
-        chosen, seeing = options or GenerationOptions(), cast("Any", self)
-        if chosen.max_tokens == GenerationOptions.max_tokens:
-            chosen = replace(chosen, max_tokens=self._usual_tokens)
+        chosen, seeing, is_lower = options or GenerationOptions(), cast("Any", self), False
+        usual = GenerationOptions.max_tokens
+        limit = self._usual_tokens if chosen.max_tokens == usual else chosen.max_tokens
         stream = self.stream if isinstance(prompt, str) else partial(seeing.stream_parts, on_usage=on_usage)
-        try:
-            yield from without_thoughts(stream(prompt, chosen))  # type: ignore[arg-type]
-        except UnfinishedThoughtsError:
-            if chosen.max_tokens != GenerationOptions.max_tokens:
-                raise
-            self._usual_tokens = _THOUGHT_TOKENS
-            yield from self.answer(prompt, options, on_usage=on_usage)
+        while True:
+            try:
+                yield from without_thoughts(stream(prompt, replace(chosen, max_tokens=limit)))  # type: ignore[arg-type]
+            except UnfinishedThoughtsError:
+                if limit != usual or is_lower:
+                    raise
+                limit = self._usual_tokens = _THOUGHT_TOKENS
+            except (ConfigError, InvalidInputError):  # there may be no room for as many
+                if limit in (usual, chosen.max_tokens):
+                    raise
+                limit, is_lower = limit // 2, True
+            else:
+                return
 
     def generate(self, prompt: str, options: GenerationOptions | None = None) -> str:
         """Generate a whole text without the thoughts before it; see `answer`.

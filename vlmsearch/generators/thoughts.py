@@ -10,13 +10,17 @@ from vlmsearch._util.cancellation import check_cancelled
 from vlmsearch._util.closable import closing_at_end
 from vlmsearch.errors import InvalidInputError
 
-_ENDS = {f"<{name}>": f"</{name}>" for name in ("think", "thinking", "thought", "seed:think")} | {
-    "[THINK]": "[/THINK]",
+_ENDS = {f"<{name}>": f"</{name}>" for name in ("think", "thinking", "thought", "reasoning", "seed:think")} | {
+    "[think]": "[/think]",
+    "\u25c1think\u25b7": "\u25c1/think\u25b7",
+    "<|start_thinking|>": "<|end_thinking|>",
     "<|channel|>analysis<|message|>": "<|channel|>final<|message|>",
 }
-"""The tag that ends the thoughts for each one that begins them."""
-_TAG = re.compile(r"(?P<end>(?<![`\"'\u201c\u2018\xab])</think(?:ing)?>)|</?think(?:ing)?>")
-"""A tag in a text without one at its beginning. Thoughts end with one that is not in quotes."""
+"""The tag that ends the thoughts for each one that begins them, in lower case."""
+_BEGIN, _END = ("|".join(map(re.escape, tags)) for tags in (_ENDS, _ENDS.values()))
+_QUOTES = "`\"'\u201c\u201d\u2018\u2019\xab\xbb"
+_TAG = re.compile(rf"(?i)(?P<end>(?<![{_QUOTES}])(?:{_END})|(?:{_END})(?=[^{_QUOTES}]))|{_BEGIN}|(?:{_END})(?=.)")
+"""A tag in a text without one at its beginning. Thoughts end with one that is not between quotes."""
 _TAG_CHARS = 32
 """Length of the longest tag, about."""
 
@@ -39,7 +43,7 @@ class UnfinishedThoughtsError(InvalidInputError):
 
 def thought_tag(prompt: str) -> str:
     """Return the tag of thoughts with which a chat template ends a prompt; "" for none."""
-    return next((tag for tag in _ENDS if prompt.rstrip().endswith(tag)), "")
+    return next((tag for tag in _ENDS if prompt.rstrip().lower().endswith(tag)), "")
 
 
 def text_of(pieces: Iterator[str]) -> str:
@@ -63,44 +67,49 @@ def without_thoughts(pieces: Iterator[str]) -> Iterator[str]:
     Raises:
         UnfinishedThoughtsError: The text ends within them.
     """
-    held = ""
     with closing_at_end(pieces):
-        for piece in pieces:
-            held += piece
-            text = held.lstrip()
-            if tag := next((tag for tag in _ENDS if text.startswith(tag)), ""):
-                yield from _behind(_ENDS[tag], chain([text[len(tag) :]], pieces))
+        text, tag = _beginning(pieces)
+        if not tag:
+            seen = ""
+            for piece in chain([text], pieces):
+                seen = seen[-_TAG_CHARS:] + piece
+                if other := _TAG.search(seen):
+                    break
+                yield piece
+            else:
                 return
-            if len(held) > 2 * _TAG_CHARS or not any(tag.startswith(text) for tag in _ENDS):
-                yield from _behind_thoughts(chain([held], pieces))
+            if not other["end"]:
+                yield from chain([piece], pieces)
                 return
-        if held:
-            yield held
+            yield EndOfThoughts()
+            text, tag = _beginning(chain([seen[other.end() :]], pieces), is_behind=True)
+        while tag:
+            text, tag = _beginning(_behind(_ENDS[tag], chain([text[len(tag) :]], pieces)), is_behind=True)
+        yield from chain([text], pieces)
 
 
-def _behind(end: str, pieces: Iterator[str]) -> Iterator[str]:
-    """Yield the pieces behind a tag, if one is given, and behind the space after it."""
+def _beginning(pieces: Iterator[str], *, is_behind: bool = False) -> tuple[str, str]:
+    """Return the first pieces, and the tag with which they begin; "" for none. Space behind thoughts is left out."""
     held = ""
     for piece in pieces:
         held += piece
-        if end in held:
-            held, end = held[held.index(end) + len(end) :].lstrip(), ""
-            if held:
-                yield from chain([held], pieces)
-        else:
-            held = held[-len(end) :]
-    if end:
-        raise UnfinishedThoughtsError
+        text = held.lstrip()
+        held = text if is_behind else held
+        if tag := next((tag for tag in _ENDS if text.lower().startswith(tag)), ""):
+            return text, tag
+        if len(held) > 2 * _TAG_CHARS or not any(tag.startswith(text.lower()) for tag in _ENDS):
+            break
+    return held, ""
 
 
-def _behind_thoughts(pieces: Iterator[str]) -> Iterator[str]:
-    """Yield the pieces of a text whose thoughts have a tag at most at their end."""
-    text = ""
+def _behind(end: str, pieces: Iterator[str]) -> Iterator[str]:
+    """Yield what is behind a tag in its piece, and then the pieces after it."""
+    held = ""
     for piece in pieces:
-        text = text[-_TAG_CHARS:] + piece
-        tag = _TAG.search(text)
-        if tag and tag["end"]:
-            yield EndOfThoughts()
-            yield from _behind("", chain([text[tag.end() :]], pieces))
-        else:
-            yield from chain([piece], pieces) if tag else [piece]
+        held += piece
+        if tag := re.search(re.escape(end), held, re.IGNORECASE):
+            yield held[tag.end() :]
+            yield from pieces
+            return
+        held = held[-len(end) :]
+    raise UnfinishedThoughtsError

@@ -123,13 +123,15 @@ REFUSALS = {
     "Mistral": "[{{'type': 'extra_forbidden', 'loc': ['body', '{}'], 'msg': 'Extra inputs are not permitted'}}]",
     "vLLM": "[{{'type': 'extra_forbidden', 'loc': ('body', '{}'), 'msg': 'Extra inputs are not permitted'}}]",
     "xAI": "Argument not supported on this model: {}",
+    "Moonshot": "invalid {}: only 1 is allowed for this model",
+    "Amazon": "This model doesn't support the {} field. Remove it and try again, with or without seed and stop.",
 }
 
 
 @pytest.mark.parametrize("words", REFUSALS.values(), ids=REFUSALS)
 def test_what_a_server_refuses_by_its_name_is_left_out_from_then_on(server: OpenAIServer, words: str) -> None:
     names = ["temperature", "max_tokens", "top_p", "max_completion_tokens", "stop", "seed"]
-    server.script.faults = [f"400 {words.format(name)}" for name in names]
+    server.script.faults = [f"{status} {words.format(name)}" for name, status in zip(names, [400, 422, 500] * 2)]
     generator = OpenAIGenerator(server.url, options=HttpOptions(retries=0))
     options = GenerationOptions(max_tokens=9, temperature=0.1, top_p=0.5, stop=(" a",), seed=1)
     with pytest.warns(OmittedOptionWarning) as caught:
@@ -143,7 +145,18 @@ def test_what_a_server_refuses_by_its_name_is_left_out_from_then_on(server: Open
 
 
 @pytest.mark.parametrize(
-    "words", ["Invalid 'temperature': Expected a value <= 2", "temperature must be between 0 and 1", "bad top_k"]
+    "words",
+    [
+        "Invalid 'temperature': Expected a value <= 2",
+        "temperature must be between 0 and 1",
+        "temperature must be in [0, 2], got 3.0",
+        "temperature 3 is above the maximum of 2, and is not allowed",
+        "max_tokens: 256 > 128, which is the maximum allowed number of output tokens",
+        "max_completion_tokens is too large: 256. This model supports at most 128",
+        "Unknown parameter: 'top_k'. Did you mean 'temperature'?",
+        "content of the prompt 'at what temperature does iron melt' was filtered",
+        "bad top_k",
+    ],
 )
 def test_a_value_that_is_out_of_range_is_an_error(server: OpenAIServer, words: str) -> None:
     server.script.faults = [f"400 {words}"]
@@ -242,7 +255,12 @@ def test_content_may_come_in_parts() -> None:
 
 
 def test_thoughts_in_a_field_of_their_own_are_no_text() -> None:
-    deltas = [{"reasoning_content": "see [2]", "content": None}, {"reasoning": "or [3]"}, {"content": "It is [1]."}]
+    deltas = [
+        {"reasoning_content": "see [2]", "content": None},
+        {"reasoning": "or [3]"},
+        {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "or [4]"}]}]},
+        {"content": [{"type": "reasoning", "text": "or [5]"}, {"type": "text", "text": "It is [1]."}]},
+    ]
     body = "".join(f"data: {json.dumps({'choices': [{'delta': delta}]})}\n\n" for delta in deltas)
     with answering("text/event-stream", f"{body}data: [DONE]\n\n") as generator:
         assert generator.generate("?") == "It is [1]."

@@ -76,14 +76,20 @@ class LocalGenerator(Generator):
         if on_usage is not None:
             on_usage(len(tokens))
         pieces = generate_text(model, tokens, chosen, self.decode, pictures)
-        return until_stop(pieces, chosen.stop, thought_tag(self.decode(tokens[-_TAG_TOKENS:])))
+        return until_stop(pieces, chosen.stop, self._tag_before(tokens))
 
-    def next_word_likelihoods(self, parts: Sequence[str | Picture], words: Sequence[str]) -> list[float]:
-        """Return how likely the next token is each word; see `HasLikelihoods`."""
+    def next_word_likelihoods(self, parts: Sequence[str | Picture], words: Sequence[str]) -> list[float] | None:
+        """Return how likely the next token is each word; None where thoughts come first. See `HasLikelihoods`."""
         model, tokens, pictures = self._read(parts)
+        if self._tag_before(tokens):
+            return None
         likelihoods = np.exp(log_softmax(model.open(pictures).step(np.array([tokens], np.int64))[0]))
         likely = np.flatnonzero(likelihoods >= _LIKELY).tolist()
         return sum_by_word(((self.decode([token]), float(likelihoods[token])) for token in likely), words)
+
+    def _tag_before(self, tokens: Sequence[int]) -> str:
+        """Return the tag of thoughts that a prompt ends with."""
+        return thought_tag(self.decode(tokens[-_TAG_TOKENS:]))
 
     def _read(self, parts: Sequence[str | Picture]) -> tuple[LanguageModel, list[int], Any]:
         """Return the model with the tokens and pictures of a prompt that it can read."""

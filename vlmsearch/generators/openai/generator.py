@@ -149,10 +149,10 @@ class OpenAIGenerator(Generator):
             tokens = likely_tokens(answer)
         except OtherShapeError as exc:
             raise self._server.other("a completion", json.dumps(answer)) from exc
-        except ConfigError as exc:
-            if "logprobs" not in str(exc):
+        except (BackendError, ConfigError, UnfinishedThoughtsError) as exc:
+            if "logprobs" not in str(exc) and not isinstance(exc, UnfinishedThoughtsError):
                 raise
-            tokens = None  # models that reason before they answer refuse them
+            tokens = None  # models that reason before they answer refuse them, or one token
         self._has_logprobs = tokens is not None
         return None if tokens is None else sum_by_word(tokens, words)
 
@@ -220,15 +220,15 @@ class OpenAIGenerator(Generator):
 
     def _raise_better(self, exc: BackendError | RefusedError, prompt: _Content, body: Mapping[str, object]) -> None:
         """Raise what an error means for a prompt. Return where a parameter is refused, which is learnt."""
-        if isinstance(exc, RefusedError):
-            refused = None if exc.is_too_long else refused_parameter(exc.message, body)
-            if refused is None:
-                raise self._refusal(exc, prompt) from exc
+        is_too_long = isinstance(exc, RefusedError) and exc.is_too_long
+        if refused := None if is_too_long else refused_parameter(str(exc), body):
             if refused not in self._refused | _REPLACED:
-                message = f"{self.name} does not take {refused}, which is left out ({exc.message})"
+                message = f"{self.name} does not take {refused}, which is left out ({exc})"
                 warnings.warn(message, OmittedOptionWarning, stacklevel=2)
             self._refused |= {refused}
             return
+        if isinstance(exc, RefusedError):
+            raise self._refusal(exc, prompt) from exc
         if not isinstance(prompt, str) and is_about_pictures(str(exc)):
             self.max_pictures = 0  # llama.cpp says so of a model that does not see with status 500
             raise PicturesRefusedError(str(exc), 0) from exc

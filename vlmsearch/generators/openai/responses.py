@@ -12,6 +12,8 @@ _MAX_TOKENS = 2**31
 """Tokens that no prompt has."""
 _ROUNDING = 0.01
 """Amount by which the logarithm of a probability may be above 0."""
+_THOUGHTS = ("thinking", "reasoning")
+"""Types of parts of a content that are thoughts."""
 
 
 def prompt_tokens(event: dict[str, Any]) -> int | None:
@@ -22,10 +24,12 @@ def prompt_tokens(event: dict[str, Any]) -> int | None:
 
 
 def likely_tokens(answer: Any) -> list[tuple[str, float]] | None:
-    """Return the likely first tokens of an answer with their probabilities. None where it does not tell them."""
+    """Return the likely first tokens of a text with their probabilities. None where an answer does not tell them."""
     try:
-        told = answer["choices"][0].get("logprobs")
-        if not told or not told.get("content"):
+        choice = answer["choices"][0]
+        told = choice.get("logprobs")
+        text = (choice.get("message") or {}).get("content", "?")
+        if not told or not told.get("content") or not text:  # a token that is no text is a thought
             return None
         return [(str(token["token"]), _probability(token["logprob"])) for token in told["content"][0]["top_logprobs"]]
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError) as exc:
@@ -38,21 +42,30 @@ def _probability(logarithm: object) -> float:
     return math.exp(logarithm)
 
 
-_OUT_OF_RANGE = re.compile(r"(?i)at (most|least)|between|range|too \w+|(less|greater) than|[<>]=|was reached")
+_UNSUPPORTED = re.compile(
+    r"(?i)\bun(supported|known|recogni[sz]ed|expected)|deprecated|disa(bled|llowed)|\bextra|\bonly\b|instead"
+    r"|(\bnot?|n't|cannot)\b.{0,30}\b(support|permit|allow|accept|recogni|take|both|set|use|available|exist|implement|apply)"
+)
+_OUT_OF_RANGE = re.compile(
+    r"(?i)at (most|least)|between|\brange|too (large|high|low|many)|(less|greater|more) than|[<>]=? ?\d"
+    r"|exceed|above|below|(max|min)imum|was reached"
+)
 _OMITTED = ("max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed", "stream_options")
 """Parameters of OpenAI's interface that some of its models refuse."""
+_NAME = re.compile(rf"\b({'|'.join(_OMITTED)}|top_k|repetition_penalty|logprobs|top_logprobs)\b")
 
 
 def refused_parameter(message: str, body: Mapping[str, object]) -> str | None:
-    """Return the parameter that a server refuses by its name, and not only its value.
+    """Return the parameter that a server refuses by its name, and not only its value: the first that it names.
 
     >>> refused_parameter("`seed` is not supported", {"model": "m", "stop": ["x"], "seed": 3})
     'seed'
     """
-    if "max_tokens" in body and "max_completion_tokens" in message:
-        return "max_tokens"
-    names = [name for name in _OMITTED if name in body and re.search(rf"\b{name}\b", message)]
-    return names[0] if names and not _OUT_OF_RANGE.search(message) else None
+    named = _NAME.search(message)
+    if named is None or _OUT_OF_RANGE.search(message) or not _UNSUPPORTED.search(message):
+        return None
+    name = "max_tokens" if named[0] == "max_completion_tokens" and "max_tokens" in body else named[0]
+    return name if name in _OMITTED and name in body else None
 
 
 class OtherShapeError(Exception):
@@ -68,7 +81,7 @@ def read_event(event: dict[str, Any], api: Api) -> tuple[str, str]:
         else:
             content = (choice.get("delta") or {}).get("content") or ""
             if isinstance(content, list):
-                content = "".join(part.get("text") or "" for part in content)
+                content = "".join(part.get("text") or "" for part in content if part.get("type") not in _THOUGHTS)
     except (AttributeError, IndexError, KeyError, TypeError) as exc:
         raise OtherShapeError from exc
     if not isinstance(content, str):
