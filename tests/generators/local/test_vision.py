@@ -161,7 +161,7 @@ def test_likelihoods_are_those_of_what_the_pictures_show(vision: OnnxVisionGener
     parts, others = (parts_of(gallery.ask_pictures(SEED + seed, THREE)[0]) for seed in (1, 2))
     assert parts[-1] == "\n\nQuestion: Do the pictures show a triangle\nAnswer:"
     shown = [parts, [other if isinstance(part, Picture) else part for part, other in zip(parts, others)]]
-    (yes, _), (_, no) = (vision.next_word_likelihoods(prompt, ("yes", "no")) or () for prompt in shown)
+    (yes, _), (_, no) = (vision.next_word_likelihoods(prompt, ("yes", "no")) or (0.0, 0.0) for prompt in shown)
     assert min(yes, no) > 0.99
 
 
