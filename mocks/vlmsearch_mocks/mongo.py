@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,6 +34,7 @@ class MockMongo:
     def __init__(self, *, faults: Faults | None = None, vector_search: bool = False) -> None:
         self.faults = faults or Faults()
         self.has_vector_search = vector_search
+        self.options = SimpleNamespace(timeout=None)
         self.lock = threading.RLock()
         self.data: dict[tuple[str, str], dict[Any, bytes]] = {}
         self.search_indexes: dict[tuple[str, str], list[SearchIndexModel]] = {}
