@@ -264,6 +264,7 @@ def test_thoughts_that_a_chat_template_begins_are_no_answer(tmp_path: Path) -> N
     settings.write_text(json.dumps(json.loads(settings.read_text()) | template))
     with TransformersGenerator(str(tmp_path / "chat")) as generator:
         assert next(generator.stream("Why?")) == "<think>"
+        assert generator.next_word_likelihoods(["Why?"], ["no"]) is None
         with pytest.raises(InvalidInputError, match="ended within its thoughts"):
             generator.generate("Why?", GenerationOptions(max_tokens=3))
 
