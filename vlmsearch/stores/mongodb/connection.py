@@ -217,11 +217,11 @@ def connect(address: MongoAddress, options: MongoOptions) -> MongoConnection:
     user, password = os.environ.get(USER_VARIABLE, ""), os.environ.get(PASSWORD_VARIABLE, "")
     if bool(user) != bool(password) and options.auth_mechanism in (None, "SCRAM-SHA-1", "SCRAM-SHA-256", "PLAIN"):
         raise ConfigError(f"{USER_VARIABLE} and {PASSWORD_VARIABLE} belong together: set both or none")
+    names = [(parse_address(host) or (host,))[0] for host in address.hosts]
     if options.auth_mechanism == "PLAIN" and not options.tls:
-        for host in address.hosts:
-            check_unencrypted(PASSWORD_VARIABLE, (parse_address(host) or (host,))[0], "add tls=true to the URL")
-    is_here = all(is_loopback((parse_address(host) or (host,))[0]) for host in address.hosts)
-    if options.tls_allow_invalid_hostnames and not (is_here and options.direct_connection):
+        for name in names:
+            check_unencrypted(PASSWORD_VARIABLE, name, "add tls=true to the URL")
+    if options.tls_allow_invalid_hostnames and not (options.direct_connection and all(map(is_loopback, names))):
         raise ConfigError(
             "tls_allow_invalid_hostnames is for a forwarded port of this machine, such as localhost:27017, with "
             f"direct_connection=true, and not for {', '.join(address.hosts)}"
