@@ -206,7 +206,8 @@ class HttpClient(Closable):
         """
         self._check_plain(response)
         kind = response.headers.get("content-type", "").lower()
-        if kind and "text/event-stream" not in kind:
+        is_stream = "text/event-stream" in kind
+        if kind and not is_stream:
             raise self.other("a stream of events", self.beginning(response))
         if max_bytes is None:
             response.request.extensions["clock"].end = math.inf
@@ -223,7 +224,7 @@ class HttpClient(Closable):
                 key, _, value = line.partition(":")
                 if not line:
                     if data:
-                        kind = kind or "known"
+                        is_stream = True  # also one whose type is not said
                         yield name, "\n".join(data)
                     name, data, size = "", [], 0
                 elif key == "event":
@@ -231,7 +232,7 @@ class HttpClient(Closable):
                 elif key == "data":
                     data.append(value.removeprefix(" "))
             rest.append(tail)
-        if not kind:
+        if not is_stream:
             raise self.other("a stream of events", first.decode("utf-8", "replace"))
 
     def beginning(self, response: httpx.Response) -> str:
