@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import socket
 import ssl
@@ -254,6 +255,15 @@ def test_a_server_that_drips_is_left_when_its_time_is_over_or_the_call_is_given_
         assert name == "request" or gone.wait(10)
 
 
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """No garbage collection, which stops all threads of a long run for up to 400 ms: longer than a short silence."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
 def test_a_whole_answer_may_take_ten_times_as_long_as_silence() -> None:
     events = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", b"data: a\n\n"
     for is_endless in (False, True):
