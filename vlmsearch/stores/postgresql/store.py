@@ -35,7 +35,7 @@ from vlmsearch.stores.postgresql.connection import (
     quoted,
 )
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables, exposures, proof_of
-from vlmsearch.stores.postgresql.tables import SEAL, IndexTables, VectorTable, measure, rename_earlier, rough_size
+from vlmsearch.stores.postgresql.tables import SEAL, IndexTables, measure, rename_earlier, rough_size
 from vlmsearch.stores.postgresql.values import (
     ALWAYS,
     COLUMNS,
@@ -51,6 +51,7 @@ from vlmsearch.stores.postgresql.values import (
     row_of,
     unescape,
 )
+from vlmsearch.stores.postgresql.vectors import VectorTable
 from vlmsearch.stores.postgresql.words import WordRanking
 from vlmsearch.stores.terms import AUTO, check_language
 from vlmsearch.stores.versions import VersionedHit
@@ -337,8 +338,7 @@ class PostgresStore(DatabaseStore):
 
         def delete(session: Session) -> int:
             there = self._lock(session, ids)
-            query = f"DELETE FROM {self._tables.documents} WHERE id = ANY(%s::text[] || {self._tables.passages})"
-            session.execute(query, (there, there))
+            self._tables.remove(session, there)
             return len(there)
 
         return self._session("delete documents", delete)
@@ -645,8 +645,7 @@ class PostgresStore(DatabaseStore):
             query = f"UPDATE {tables.documents} SET digest = {SEAL} WHERE id = ANY(%s)"
             self._do("repair documents", query, (sorted(missing),))
         if repair and orphans:
-            stray = f"SELECT unnest(w.ids) FROM ({tables.wrong_passages}) w WHERE w.id IS NULL"
-            self._do("remove passages of no document", f"DELETE FROM {tables.documents} WHERE id IN ({stray})")
+            self._session("remove passages of no document", tables.remove_strays)
         for vectors in tables.vectors.values() if repair else ():
             if vectors.index in unindexed:
                 self._session("index its vectors", vectors.index_again, _SLOW, _DAY)

@@ -17,22 +17,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pgvector import Vector
 from psycopg import sql
 
-from vlmsearch._util.batching import batches
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables
 from vlmsearch.stores.postgresql.values import DOCUMENT_OF, IS_DOCUMENT, escape, metadata_json
+from vlmsearch.stores.postgresql.vectors import VectorTable
 from vlmsearch.types import PASSAGE, Field, Record, Space
 
-MAX_INDEXED = 2000
-"""Numbers of a vector at most that an index compares in full."""
-MAX_HALVED = 4000
-"""Numbers of a vector at most that an index compares in half precision."""
-_AT_ONCE = 500
-"""Vectors that one statement writes."""
 SMALL = 1000
 """Rows up to which `rough_size` counts."""
 _COLUMNS = (
@@ -51,7 +44,7 @@ _COLUMNS = (
     ("language", "text"),
 )
 _NULLABLE = ("text", "image")
-_DOCUMENTS = ("row", *(name for name, _ in _COLUMNS))
+_DOCUMENTS = ("row", "replaced", *(name for name, _ in _COLUMNS))
 _VECTORS = ("row", "vector")
 _INDEXED = ("terms", "metadata", "draw")
 """The columns of documents that have an index."""
@@ -78,87 +71,6 @@ def rough_size(session: Session, table: str) -> tuple[int, int]:
     rows = f"SELECT count(*) FROM (SELECT FROM {table} LIMIT {SMALL + 1}) few"
     few, size = all_rows(session, f"SELECT ({rows}), pg_relation_size(%s::regclass)", (table,))[0]
     return few, size
-
-
-@dataclass(frozen=True)
-class VectorTable:
-    """The vectors of a field.
-
-    Attributes:
-        field: The field.
-        name: The name of the table.
-        schema: The schema that it is in.
-        dim: Length of the vectors.
-        extension: The schema of pgvector.
-    """
-
-    field: Field
-    name: str
-    schema: str
-    dim: int
-    extension: str
-
-    @property
-    def table(self) -> str:
-        """Return the table, as SQL has it."""
-        return quoted(self.schema, self.name)
-
-    @property
-    def index(self) -> str:
-        """Return the name of the HNSW index."""
-        return f"{self.name}$hnsw"
-
-    @property
-    def mark(self) -> str:
-        """Return the comment on the table."""
-        return f"vlmsearch: vectors of {escape(str(self.field))}"
-
-    @property
-    def distance(self) -> str:
-        """Return the operator of the negative inner product."""
-        return f"OPERATOR({quoted(self.extension)}.<#>)"
-
-    @property
-    def _halved(self) -> str:
-        return f"{quoted(self.extension, 'halfvec')}({self.dim})"
-
-    @property
-    def operand(self) -> str:
-        """Return the expression that an index is on: the column of vectors, halved where they are long."""
-        return "vector" if self.dim <= MAX_INDEXED else f"(vector::{self._halved})"
-
-    @property
-    def query(self) -> str:
-        """Return the placeholder of a query that is compared with `operand`."""
-        return "%s" if self.dim <= MAX_INDEXED else f"%s::{self._halved}"
-
-    @property
-    def can_be_indexed(self) -> bool:
-        """Return whether pgvector has an index for vectors of this length."""
-        return self.dim <= MAX_HALVED
-
-    def create(self, documents: str) -> str:
-        """Return the statements that make the table."""
-        storage = "PLAIN" if self.dim <= MAX_INDEXED else "EXTERNAL"  # in the row, as far as a page has room
-        return (
-            f"CREATE TABLE IF NOT EXISTS {self.table} (row bigint PRIMARY KEY REFERENCES {documents} "
-            f"ON DELETE CASCADE, vector {quoted(self.extension, 'vector')}({self.dim}) NOT NULL);"
-            f"ALTER TABLE {self.table} ALTER COLUMN vector SET STORAGE {storage};{self.create_index()}"
-        )
-
-    def create_index(self) -> str:
-        """Return the statement that makes the index, if there can be one."""
-        if not self.can_be_indexed:
-            return ""
-        kind = "vector" if self.dim <= MAX_INDEXED else "halfvec"
-        operators = quoted(self.extension, f"{kind}_ip_ops")
-        return (
-            f"CREATE INDEX IF NOT EXISTS {quoted(self.index)} ON {self.table} USING hnsw ({self.operand} {operators});"
-        )
-
-    def index_again(self, session: Session) -> None:
-        """Make the index anew; writers wait meanwhile."""
-        session.execute(f"DROP INDEX IF EXISTS {quoted(self.schema, self.index)};{self.create_index()}")
 
 
 @dataclass(frozen=True)
@@ -242,12 +154,12 @@ class IndexTables:
         )
         session.execute(
             f"CREATE TABLE IF NOT EXISTS {self.documents} "
-            f"(row bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, {columns}, UNIQUE (id));"
+            f"(row bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, replaced bigint, {columns}, UNIQUE (id));"
             f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}$terms')} ON {self.documents} USING gin (terms);"
             f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}$metadata')} ON {self.documents} "
             "USING gin (metadata jsonb_path_ops);"
             f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}$draw')} ON {self.documents} (draw, id);"
-            + "".join(vectors.create(self.documents) for vectors in self.vectors.values())
+            + "".join(vectors.create() for vectors in self.vectors.values())
         )
         self.mark(session, self.names)
 
@@ -266,7 +178,7 @@ class IndexTables:
     def upsert(
         self, session: Session, rows: Mapping[str, str], vectors: Mapping[str, Mapping[Field, NDArray[np.float32]]]
     ) -> None:
-        """Add or replace the rows of documents with their vectors.
+        """Add or replace the rows of documents with their vectors. Each gets a new number.
 
         Passages that these had before and that are not among the rows are removed. Rows are locked in the order of
         their ids, so that writers of the same documents wait for each other in turn. That of a document comes before
@@ -282,33 +194,36 @@ class IndexTables:
             session,
             f"INSERT INTO {self.documents} AS d ({_NAMES}) SELECT {_NAMES} "
             f'FROM json_to_recordset(%s::json) AS given({_GIVEN}) ORDER BY id COLLATE "C" '
-            f"ON CONFLICT (id) DO UPDATE SET {changes} RETURNING d.id, d.row, xmax = 0",
+            f"ON CONFLICT (id) DO UPDATE SET row = DEFAULT, replaced = d.row, {changes} "
+            "RETURNING d.id, d.row, d.replaced",
             (f"[{','.join(rows.values())}]",),
         )
-        numbers = {id: number for id, number, _ in written}
-        replaced = {id: number for id, number, is_new in written if not is_new}
-        for field in self.vectors:
-            given = {numbers[id]: own[field] for id, own in vectors.items() if field in own}
-            self._put_vectors(session, field, given)
-            if gone := [number for number in replaced.values() if number not in given]:
-                table = self.vectors[field].table
-                session.execute(f"DELETE FROM {table} WHERE row = ANY(%s)", (gone,))
-        session.deadline.renew()
-        if documents := [id for id in replaced if PASSAGE not in id]:
-            query = f"DELETE FROM {self.documents} WHERE id = ANY({self.passages}) AND NOT id = ANY(%s)"
-            session.execute(query, (documents, list(rows)))
+        gone = [replaced for _, _, replaced in written if replaced is not None]
+        if documents := [id for id, _, replaced in written if replaced is not None and PASSAGE not in id]:
+            condition = f"id = ANY({self.passages}) AND NOT id = ANY(%s)"
+            gone += self._delete(session, condition, (documents, list(rows)))
+        self._forget(session, gone)
+        for field, table in self.vectors.items():
+            table.put(session, {number: vectors[id][field] for id, number, _ in written if field in vectors[id]})
 
-    def _put_vectors(self, session: Session, field: Field, vectors: Mapping[int, NDArray[np.float32]]) -> None:
-        """Add or replace vectors of a field, by the numbers of their documents. Equal ones stay where they are."""
-        table = self.vectors[field].table
-        kind, differs = quoted(self.extension, "vector"), f"OPERATOR({quoted(self.extension)}.<>)"
-        for numbers in batches(sorted(vectors), _AT_ONCE):
-            session.deadline.renew()  # an index of vectors takes its time for each
-            session.execute(
-                f"INSERT INTO {table} AS v SELECT * FROM unnest(%b::bigint[], %b::{kind}[]) "
-                f"ON CONFLICT (row) DO UPDATE SET vector = EXCLUDED.vector WHERE v.vector {differs} EXCLUDED.vector",
-                (numbers, [Vector(vectors[number]) for number in numbers]),
-            )
+    def remove(self, session: Session, ids: list[str]) -> None:
+        """Remove documents with their passages and vectors. Their rows are locked."""
+        self._forget(session, self._delete(session, f"id = ANY(%s::text[] || {self.passages})", (ids, ids)))
+
+    def remove_strays(self, session: Session) -> None:
+        """Remove the passages of no document."""
+        stray = f"SELECT unnest(w.ids) FROM ({self.wrong_passages}) w WHERE w.id IS NULL"
+        self._forget(session, self._delete(session, f"id IN ({stray})", ()))
+
+    def _delete(self, session: Session, condition: str, values: Sequence[object]) -> list[int]:
+        """Remove rows of documents, and return their numbers."""
+        query = f"DELETE FROM {self.documents} WHERE {condition} RETURNING row"
+        return [number for (number,) in all_rows(session, query, values)]
+
+    def _forget(self, session: Session, numbers: list[int]) -> None:
+        """Remove what the tables beside the documents have of rows that are gone."""
+        for table in self.vectors.values() if numbers else ():
+            session.execute(f"DELETE FROM {table.table} WHERE row = ANY(%s)", (numbers,))
 
     def change_metadata(self, session: Session, records: Sequence[Record], version: str) -> None:
         """Replace metadata and digests of documents that are there, and of their passages; all else stays."""
