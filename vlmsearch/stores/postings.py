@@ -17,9 +17,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,13 @@ _REMEMBERED = 500_000
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 _Scores = NDArray[np.float32]
+
+
+class PlaceMask(Protocol):
+    """Which of all places are meant: an array, or what is looked up as one."""
+
+    def __getitem__(self, places: Rows, /) -> Mask:
+        """Return whether each of some places, which rise, is meant."""
 
 
 class TextCounts(NamedTuple):
@@ -361,7 +369,7 @@ class WordTable:
     """The words of an index at one instant, ranked by BM25. Never changed; may be used from several threads.
 
     Args:
-        parts: Postings whose ``rows`` are places of documents, each behind the one before.
+        parts: Postings whose ``rows`` are places of documents, in the order of their first ones.
         alive: For each place, whether its document is still there; None for all.
 
     Attributes:
@@ -375,7 +383,7 @@ class WordTable:
         (TextCounts(short=1, long=0), [0])
     """
 
-    def __init__(self, parts: Sequence[Postings], alive: Mask | None) -> None:
+    def __init__(self, parts: Sequence[Postings], alive: PlaceMask | None) -> None:
         masks = [None if alive is None or (mask := alive[part.rows]).all() else mask for part in parts]
         long = [part.lengths > SHORT for part in parts]
         kept = [of_part if mask is None else of_part & mask for of_part, mask in zip(long, masks)]
@@ -389,6 +397,12 @@ class WordTable:
             for part, mask, of_part in zip(parts, masks, long)
         ]
 
+    def having(self, parts: Sequence[Postings]) -> WordTable:
+        """Return a table of the same documents, which has other terms of them."""
+        table = copy(self)
+        table._segments = [replace(segment, postings=part) for segment, part in zip(self._segments, parts)]
+        return table
+
     def terms(self, query: Sequence[QueryTerm]) -> list[Term]:
         """Return the terms of a query, each with the numbers of texts that hold it."""
         return self._counted(query, [_term_spans(segment.postings, query) for segment in self._segments])
@@ -401,7 +415,7 @@ class WordTable:
         return [Term(asked.term, asked.times, TextCounts(*count)) for asked, count in zip(query, holding.tolist())]
 
     def best(
-        self, query: Sequence[QueryTerm], limit: int, passing: Mask | None = None
+        self, query: Sequence[QueryTerm], limit: int, passing: PlaceMask | None = None
     ) -> tuple[Rows, _Scores, list[Term]]:
         """Find the places of the best documents.
 
@@ -419,11 +433,11 @@ class WordTable:
         for segment, spans_of_terms in zip(self._segments, spans_by_segment):
             if not any(spans_of_terms):
                 continue
-            scores = self._segment_scores(segment, spans_of_terms, terms)
-            wanted = np.flatnonzero(scores > chosen.min_score if chosen.is_full else scores)
-            for mask in (segment.alive, None if passing is None else passing[segment.postings.rows]):
+            rows, scores = segment.postings.rows, self._segment_scores(segment, spans_of_terms, terms)
+            wanted = chosen.better(rows, scores)
+            for mask in (segment.alive, None if passing is None else passing[rows]):
                 wanted = wanted if mask is None else wanted[mask[wanted]]
-            chosen.add(segment.postings.rows[wanted], scores[wanted])
+            chosen.add(rows[wanted], scores[wanted])
         return (*chosen.ranked(), terms)
 
     def all_scores(self, query: Sequence[QueryTerm], count: int) -> tuple[_Scores, list[Term]]:
@@ -481,6 +495,11 @@ _TermSpans = list[list[tuple[int, int]]]
 """For each term of a query, the spans of its postings that are not empty."""
 
 
+def keys_of(query: Sequence[QueryTerm], languages: Collection[str]) -> NDArray[np.uint64]:
+    """Return the keys of what documents in some languages have in the place of the terms, rising, each once."""
+    return np.unique(np.array([_KEYS[term] for asked in query for term in asked.of(languages)], np.uint64))
+
+
 def _term_spans(postings: Postings, query: Sequence[QueryTerm]) -> _TermSpans:
     asked = [term.of(postings.languages) for term in query]
     keys = np.array([_KEYS[term] for terms in asked for term in terms], np.uint64)
@@ -510,8 +529,11 @@ def _values(
         places, times = segment.postings.places[start:end], segment.postings.times[start:end]
     else:
         places, times = _together(segment.postings, spans)
-    counted = times.astype(np.float32)
-    yield places, np.float32(weight) * counted / (counted + segment.norms[places])
+    values, below = times.astype(np.float32), segment.norms[places]
+    below += values
+    values *= np.float32(weight)
+    values /= below
+    yield places, values
 
 
 def _together(postings: Postings, spans: Sequence[tuple[int, int]]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -528,22 +550,22 @@ class _BestRows:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.min_score = 0.0
-        """The score that one behind the others has to exceed.
-
-        It holds once there are as many as wanted.
-        """
+        self._min_score = 0.0
+        """The score of the last one, once there are as many as wanted."""
+        self._last = -1
+        """The last place of all that were seen."""
         self._places: list[Rows] = [np.empty(0, np.int64)]
         self._scores: list[_Scores] = [np.empty(0, np.float32)]
         self._count = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Return whether there are as many as wanted."""
-        return self.min_score > 0
+    def better(self, places: Rows, scores: _Scores) -> Rows:
+        """Return which of more documents may be among the best. Equal scores are in the order of the places."""
+        is_among = self._min_score > 0 and places[0] < self._last
+        self._last = max(self._last, int(places[-1]))
+        return np.flatnonzero(scores >= self._min_score if is_among else scores > self._min_score)
 
     def add(self, places: Rows, scores: _Scores) -> None:
-        """Look at more documents, whose places are behind those of all before."""
+        """Take documents among the best."""
         self._places.append(places)
         self._scores.append(scores)
         self._count += len(places)
@@ -555,9 +577,10 @@ class _BestRows:
         if len(scores) > self.limit:
             last = np.partition(scores, len(scores) - self.limit)[len(scores) - self.limit]
             better = scores > last
-            equal = np.flatnonzero(scores == last)[: self.limit - int(np.count_nonzero(better))]  # the first ones
-            better[equal] = True
-            places, scores, self.min_score = places[better], scores[better], float(last)
+            equal = np.flatnonzero(scores == last)
+            first = np.argsort(places[equal], kind="stable")[: self.limit - int(np.count_nonzero(better))]
+            better[equal[first]] = True
+            places, scores, self._min_score = places[better], scores[better], float(last)
         self._places, self._scores, self._count = [places], [scores], len(places)
 
     def ranked(self) -> tuple[Rows, _Scores]:

@@ -52,7 +52,7 @@ from vlmsearch.stores.postgresql.values import (
     unescape,
 )
 from vlmsearch.stores.postgresql.vectors import VectorTable
-from vlmsearch.stores.postgresql.words import WordRanking
+from vlmsearch.stores.postgresql.words import ONE_MOMENT, WordRanking
 from vlmsearch.stores.terms import AUTO, check_language
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
@@ -84,8 +84,6 @@ _SCAN = "SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET LOCAL
 """Settings with which the planner follows the index of vectors, whatever it thinks of a filter."""
 _BITMAP = "SET LOCAL work_mem = '64MB';"
 """Memory in which half a million rows of an index fit one by one: else all rows of their pages are looked at."""
-_BY_TERMS = f"{_BITMAP} SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0;"
-"""Settings with which the planner looks terms up: it underrates what reading the terms of all documents takes."""
 _RECALLED, _NEIGHBOURS = 20, 10
 _DAY = 86_400.0
 """Seconds that work on a whole index may take."""
@@ -235,7 +233,7 @@ class PostgresStore(DatabaseStore):
         if unmarked := [name for name, table in checked.items() if not table.comment]:
             with suppress(BackendError):  # as it may not where it only reads
                 self._connection.run("mark its tables", lambda session: self._tables.mark(session, unmarked))
-        self._words = WordRanking(self._tables.documents, manifest.language)
+        self._words = WordRanking(self._tables, manifest.language)
         self._large: set[Field] = set()
         """The fields that are known to have more than ``exact_up_to`` vectors."""
         self._recalls: dict[Field, tuple[int, str]] = {}
@@ -477,13 +475,13 @@ class PostgresStore(DatabaseStore):
     # ---- words
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """Find the documents that share words with a query, best first. Equal scores are in the order of the ids."""
+        """Find the documents that share words with a query, best first. Equal scores are in the order of writing."""
         manifest = self.as_opened()
         if manifest is None or not manifest.language or limit < 1:
             return WordHits([], 0.0)
         condition = compile_filter(where)
         hits, bound = self._session(
-            "search words", lambda session: self._words.search(session, query, limit, condition), _BY_TERMS
+            "search words", lambda session: self._words.search(session, query, limit, condition), ONE_MOMENT
         )
         return WordHits(list(hits), bound)
 
@@ -493,7 +491,9 @@ class PostgresStore(DatabaseStore):
         if manifest is None or not manifest.language or not (known := possible_ids(ids)):
             return []
         condition = compile_filter(where)
-        hits = self._session("search words", lambda session: self._words.compare(session, query, known, condition))
+        hits = self._session(
+            "search words", lambda session: self._words.compare(session, query, known, condition), ONE_MOMENT
+        )
         return list(hits)
 
     # ---- reading
@@ -710,6 +710,7 @@ class PostgresStore(DatabaseStore):
             if isinstance(exc.__cause__, errors.UndefinedTable) and self._row is not None:
                 self.check_in_use(to_read=True)  # its tables may have been dropped with the generation
                 self._prove()  # or be others, of a stranger or restored meanwhile
+                self._words.forget()
             raise
 
 
