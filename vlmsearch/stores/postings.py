@@ -400,7 +400,7 @@ class WordTable:
     def having(self, parts: Sequence[Postings]) -> WordTable:
         """Return a table of the same documents, which has other terms of them."""
         table = copy(self)
-        table._segments = [replace(segment, postings=part) for segment, part in zip(self._segments, parts)]
+        table._segments = [replace(own, postings=part) for own, part in zip(self._segments, parts)]  # noqa: SLF001
         return table
 
     def terms(self, query: Sequence[QueryTerm]) -> list[Term]:

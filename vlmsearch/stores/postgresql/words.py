@@ -7,6 +7,7 @@ segment's number. So the numbers of documents that hold a term are exact at that
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -29,66 +30,71 @@ ONE_MOMENT = (
 """Settings of a search: a moment that all its queries see, and plans that follow the indexes."""
 _FIRST = 300
 """Rows at least that are looked at first, where there is a filter: four for each wanted document."""
-_NO_ROWS = np.empty(0, np.int64)
+_NO_ROWS, _NO_PLACES = np.empty(0, np.int64), np.empty(0, np.uint16)
 
 
 class _Head(NamedTuple):
-    """What a segment has of its documents: their rows, and rows that are gone by then."""
+    """A segment without its terms, and the rows of all segments that its transaction replaced or removed."""
 
-    rows: Rows
-    lengths: NDArray[np.uint32]
-    languages: frozenset[str]
+    number: int
+    part: Postings
     dead: Rows
 
     @classmethod
-    def of(cls, rows: bytes, lengths: bytes, languages: list[str], dead: bytes) -> _Head:
-        """Return what the columns of a segment have."""
-        return cls(
-            np.frombuffer(rows, "<i8"), np.frombuffer(lengths, "<u4"), frozenset(languages), np.frombuffer(dead, "<i8")
+    def of(cls, number: int, rows: bytes, lengths: bytes, languages: list[str], dead: bytes) -> _Head:
+        """Return what the columns of a segment say."""
+        part = Postings(
+            np.frombuffer(rows, "<i8"),
+            np.frombuffer(lengths, "<u4"),
+            np.empty(0, np.uint64),
+            np.zeros(1, np.uint32),
+            _NO_PLACES,
+            _NO_PLACES,
+            frozenset(languages),
         )
+        return cls(number, part, np.frombuffer(dead, "<i8"))
 
 
 @dataclass(frozen=True, eq=False)
 class _RowMask:
-    """Rows, rising, as a mask that is looked up by their numbers."""
+    """Rows, rising, that are looked up as a mask. ``is_in`` is what it says of them."""
 
     rows: Rows
-    is_meant: bool = True
+    is_in: bool
 
     def __getitem__(self, rows: Rows, /) -> Mask:
-        first, last = np.searchsorted(self.rows, (rows[0], rows[-1] + 1)) if len(rows) else (0, 0)
+        first, last = np.searchsorted(self.rows, (rows[0], rows[-1] + 1))
         some = self.rows[first:last]
         at = np.searchsorted(rows, some)
-        mask = np.full(len(rows), not self.is_meant)
-        mask[at[rows[at] == some]] = self.is_meant
+        mask = np.full(len(rows), not self.is_in)
+        mask[at[rows[at] == some]] = self.is_in
         return mask
 
 
-@dataclass(frozen=True, eq=False)
-class _Words:
-    """The segments that a transaction sees, in the order of their rows, without the postings."""
+class _Words(NamedTuple):
+    """The segments that a transaction sees.
+
+    Attributes:
+        heads: All of them, by number and making transaction: a server that takes over without the last transactions
+            may give their numbers again.
+        parts: Those with documents, in the order of their rows, by number.
+        table: The same ones.
+        languages: The languages of all documents.
+    """
 
     heads: dict[str, _Head]
-    """By the number of the segment and of the transaction that made it.
-
-    A server that takes over may have lost the last transactions, and gives their numbers of segments again.
-    """
-    languages: frozenset[str]
     parts: dict[int, Postings]
     table: WordTable
+    languages: frozenset[str]
 
     @classmethod
     def of(cls, heads: dict[str, _Head]) -> _Words:
-        """Return what segments have."""
-        languages = frozenset().union(*(head.languages for head in heads.values()))
-        ordered = sorted((head.rows[0], name) for name, head in heads.items() if len(head.rows))
-        none = Postings.of([], [], "none")
-        parts = {
-            int(name.split()[0]): replace(none, rows=heads[name].rows, lengths=heads[name].lengths, languages=languages)
-            for _, name in ordered
-        }
+        """Return the words of some segments."""
+        languages = frozenset[str]().union(*(head.part.languages for head in heads.values()))
+        filled = sorted((head for head in heads.values() if len(head.part)), key=lambda head: int(head.part.rows[0]))
+        parts = {head.number: replace(head.part, languages=languages) for head in filled}
         dead = np.sort(np.concatenate([_NO_ROWS, *(head.dead for head in heads.values())]), kind="stable")
-        return cls(heads, languages, parts, WordTable(list(parts.values()), _RowMask(dead, False)))
+        return cls(heads, parts, WordTable(list(parts.values()), _RowMask(dead, is_in=False)), languages)
 
 
 class WordRanking:
@@ -146,39 +152,31 @@ class WordRanking:
         """Return the words that a transaction sees, with the postings of some terms."""
         words = self._seen(session)
         keys = keys_of(asked, words.languages)
-        signed = keys.view(np.int64).tolist()
         query = (
             "SELECT s.segment, k.key, p.body FROM unnest(%s::bigint[]) s(segment) CROSS JOIN unnest(%s::bigint[]) "
             f"k(key) CROSS JOIN LATERAL (SELECT p.body FROM {self._pages} p WHERE p.segment = s.segment AND p.first = "
             f"(SELECT max(f.first) FROM {self._pages} f WHERE f.segment = s.segment AND f.first <= k.key) "
             "AND (p.part = 0 OR p.first = k.key) ORDER BY p.part) p"
         )
-        given: dict[int, dict[int, list[_Postings]]] = {number: {} for number in words.parts}
-        for number, key, body in all_rows(session, query, (list(words.parts), signed)) if signed else ():
-            if of_term := _of_term(body, key):
-                given[number].setdefault(key, []).append(of_term)
+        signed = keys.view(np.int64).tolist()
+        of_terms: dict[tuple[int, int], list[_Some]] = defaultdict(list)
+        for number, key, body in all_rows(session, query, (list(words.parts), signed)):
+            of_terms[number, key].append(_some_of(body, key))
         return words.table.having(
-            [
-                _postings(
-                    part, [(key, *map(np.concatenate, zip(*own[at]))) for key, at in zip(keys, signed) if at in own]
-                )
-                if (own := given[number])
-                else part
-                for number, part in words.parts.items()
-            ]
+            [_filled(part, keys, [of_terms[number, key] for key in signed]) for number, part in words.parts.items()]
         )
 
     def _seen(self, session: Session) -> _Words:
         """Return the segments that a transaction sees; what is known of one is not read again."""
         known = self._known
         query = (
-            "SELECT w.name, n.* FROM (SELECT concat(segment, ' ', xmin) AS name, rows, lengths, languages, dead FROM "
-            f"{self._segments}) w LEFT JOIN LATERAL "
-            "(SELECT w.rows, w.lengths, w.languages, w.dead WHERE w.name <> ALL(%s)) n ON true"
+            "SELECT w.name, n.* FROM (SELECT concat(segment, ' ', xmin) AS name, segment, rows, lengths, languages, "
+            f"dead FROM {self._segments}) w LEFT JOIN LATERAL "
+            "(SELECT w.segment, w.rows, w.lengths, w.languages, w.dead WHERE w.name <> ALL(%s)) n ON true"
         )
         heads = {
-            name: known.heads[name] if rows is None else _Head.of(rows, *more)
-            for name, rows, *more in all_rows(session, query, (list(known.heads),))
+            name: known.heads[name] if number is None else _Head.of(number, *columns)
+            for name, number, *columns in all_rows(session, query, (list(known.heads),))
         }
         if heads.keys() != known.heads.keys():
             self._known = known = _Words.of(heads)
@@ -186,33 +184,31 @@ class WordRanking:
 
     def _read(self, session: Session, condition: Condition) -> dict[int, tuple[str, str]]:
         query = f"SELECT d.row, d.id, d.version FROM {self._documents} d WHERE {condition.text}"
-        return {row: document for row, *document in all_rows(session, query, condition.values)}
+        return {row: (id, version) for row, id, version in all_rows(session, query, condition.values)}
 
     def _passing(self, session: Session, where: Condition) -> _RowMask:
         """Return all rows that pass a filter."""
         query = f"SELECT coalesce(string_agg(int8send(d.row), ''), '') FROM {self._documents} d WHERE {where.text}"
         packed = all_rows(session, query, where.values)[0][0]
-        return _RowMask(np.sort(np.frombuffer(packed, ">i8").astype(np.int64)))
+        return _RowMask(np.sort(np.frombuffer(packed, ">i8").astype(np.int64)), is_in=True)
 
 
-_Postings = tuple[NDArray[np.uint16], NDArray[np.uint16]]
+_Some = tuple[NDArray[np.uint16], NDArray[np.uint16]]
+"""Some places that have a term, and how often."""
 
 
-def _of_term(body: bytes, key: int) -> _Postings | None:
-    """Return which places have a term, and how often, by a page that may have it."""
+def _some_of(body: bytes, key: int) -> _Some:
+    """Return what a page has of a term."""
     keys, counts, places, times = terms_of_page(body)
-    at = int(np.searchsorted(keys.view(np.int64), key)) if len(keys) > 1 else 0
-    if at == len(keys) or keys.view(np.int64)[at] != key:
-        return None
-    start = int(counts[:at].sum()) if at else 0
-    end = start + int(counts[at])
+    at = int(np.searchsorted(keys.view(np.int64), key))
+    is_there = at < len(keys) and int(keys.view(np.int64)[at]) == key
+    start = int(counts[:at].sum())
+    end = start + int(counts[at]) if is_there else start
     return places[start:end], times[start:end]
 
 
-def _postings(part: Postings, terms: Sequence[tuple[np.uint64, NDArray[np.uint16], NDArray[np.uint16]]]) -> Postings:
-    """Return the postings of some documents that have some terms, whose keys rise."""
-    keys, places, times = zip(*terms)
-    starts = np.cumsum([0, *map(len, places)]).astype(np.uint32)
-    return replace(
-        part, keys=np.array(keys, np.uint64), starts=starts, places=np.concatenate(places), times=np.concatenate(times)
-    )
+def _filled(part: Postings, keys: NDArray[np.uint64], of_terms: list[list[_Some]]) -> Postings:
+    """Return a part with the postings of terms: ``of_terms`` has those of each key."""
+    starts = np.cumsum([0, *(sum(len(places) for places, _ in some) for some in of_terms)]).astype(np.uint32)
+    places, times = (np.concatenate([_NO_PLACES, *(arrays[i] for some in of_terms for arrays in some)]) for i in (0, 1))
+    return replace(part, keys=keys, starts=starts, places=places, times=times)
