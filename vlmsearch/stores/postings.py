@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -405,7 +406,25 @@ class WordTable:
 
     def terms(self, query: Sequence[QueryTerm]) -> list[Term]:
         """Return the terms of a query, each with the numbers of texts that hold it."""
-        return self._counted(query, [_term_spans(segment.postings, query) for segment in self._segments])
+        return self._counted(query, self._spans(query))
+
+    def _spans(self, query: Sequence[QueryTerm]) -> list[_TermSpans]:
+        """Return where the postings of each segment have the terms of a query."""
+        asked = {
+            languages: [[_KEYS[term] for term in asked.of(languages)] for asked in query]
+            for languages in {segment.postings.languages for segment in self._segments}
+        }
+        keys = {
+            languages: np.array([key for own in of_terms for key in own], np.uint64)
+            for languages, of_terms in asked.items()
+        }
+        spans_by_segment = []
+        for postings in (segment.postings for segment in self._segments):
+            spans = iter(postings.spans(keys[postings.languages]))
+            spans_by_segment.append(
+                [[span for span in islice(spans, len(own)) if span[0] < span[1]] for own in asked[postings.languages]]
+            )
+        return spans_by_segment
 
     def _counted(self, query: Sequence[QueryTerm], spans_by_segment: Sequence[_TermSpans]) -> list[Term]:
         holding = np.zeros((len(query), 2), np.int64)
@@ -427,7 +446,7 @@ class WordTable:
         Returns:
             The places, best first and then rising; their scores, above 0; and the terms, as `terms` gives them.
         """
-        spans_by_segment = [_term_spans(segment.postings, query) for segment in self._segments]
+        spans_by_segment = self._spans(query)
         terms = self._counted(query, spans_by_segment)
         chosen = _BestRows(limit)
         for segment, spans_of_terms in zip(self._segments, spans_by_segment):
@@ -450,7 +469,7 @@ class WordTable:
         Returns:
             The score at each place, 0 for a document that shares no term; and the terms, as `terms` gives them.
         """
-        spans_by_segment = [_term_spans(segment.postings, query) for segment in self._segments]
+        spans_by_segment = self._spans(query)
         terms = self._counted(query, spans_by_segment)
         scores = np.zeros(count, np.float32)
         for segment, spans_of_terms in zip(self._segments, spans_by_segment):
@@ -461,9 +480,13 @@ class WordTable:
     def _segment_scores(self, segment: _Segment, spans_of_terms: _TermSpans, terms: Sequence[Term]) -> _Scores:
         scores = np.zeros(len(segment.postings), np.float32)
         for term, spans in zip(terms, spans_of_terms):
-            weight = term.times * idf(term.holding, self.texts) * (K1 + 1)
-            for places, values in _values(segment, spans, weight):
-                scores[places] += values
+            if spans:
+                places, times = _together(segment.postings, spans)
+                values, below = times.astype(np.float32), segment.norms.take(places)
+                below += values
+                values *= np.float32(term.times * idf(term.holding, self.texts) * (K1 + 1))
+                values /= below
+                np.add.at(scores, places, values)
         return scores
 
     def scores(self, query: Sequence[QueryTerm], places: Rows) -> tuple[_Scores, list[Term]]:
@@ -476,7 +499,7 @@ class WordTable:
         Returns:
             The score of each, 0 for one that shares no term; and the terms, as `terms` gives them.
         """
-        spans_by_segment = [_term_spans(segment.postings, query) for segment in self._segments]
+        spans_by_segment = self._spans(query)
         terms = self._counted(query, spans_by_segment)
         scores = np.zeros(len(places), np.float32)
         for segment, spans_of_terms in zip(self._segments, spans_by_segment):
@@ -500,44 +523,22 @@ def keys_of(query: Sequence[QueryTerm], languages: Collection[str]) -> NDArray[n
     return np.unique(np.array([_KEYS[term] for asked in query for term in asked.of(languages)], np.uint64))
 
 
-def _term_spans(postings: Postings, query: Sequence[QueryTerm]) -> _TermSpans:
-    asked = [term.of(postings.languages) for term in query]
-    keys = np.array([_KEYS[term] for terms in asked for term in terms], np.uint64)
-    spans = iter(postings.spans(keys))
-    return [[span for span in (next(spans) for _ in terms) if span[0] < span[1]] for terms in asked]
-
-
 def _holding(segment: _Segment, spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Count the short and the long texts that hold a term."""
     if not spans:
         return 0, 0
-    places = segment.postings.places[slice(*spans[0])] if len(spans) == 1 else _together(segment.postings, spans)[0]
+    places, _ = _together(segment.postings, spans)
     if segment.alive is not None:
-        places = places[segment.alive[places]]
-    long = int(np.count_nonzero(segment.is_long[places]))
+        places = places[segment.alive.take(places)]
+    long = int(np.count_nonzero(segment.is_long.take(places)))
     return len(places) - long, long
 
 
-def _values(
-    segment: _Segment, spans: Sequence[tuple[int, int]], weight: float
-) -> Iterable[tuple[NDArray[Any], _Scores]]:
-    """Yield what a term adds to the scores of its documents, with their places."""
-    if not spans:
-        return
+def _together(postings: Postings, spans: Sequence[tuple[int, int]]) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    """Return the postings of terms that are one: their places, each once, and how often any of them is there."""
     if len(spans) == 1:
         start, end = spans[0]
-        places, times = segment.postings.places[start:end], segment.postings.times[start:end]
-    else:
-        places, times = _together(segment.postings, spans)
-    values, below = times.astype(np.float32), segment.norms[places]
-    below += values
-    values *= np.float32(weight)
-    values /= below
-    yield places, values
-
-
-def _together(postings: Postings, spans: Sequence[tuple[int, int]]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the postings of terms that are one: their places, each once, and how often any of them is there."""
+        return postings.places[start:end].astype(np.intp), postings.times[start:end]  # fast to look up by
     total = np.zeros(len(postings), np.uint32)
     for start, end in spans:
         total[postings.places[start:end]] += postings.times[start:end]

@@ -200,9 +200,9 @@ _Some = tuple[NDArray[np.uint16], NDArray[np.uint16]]
 def _some_of(body: bytes, key: int) -> _Some:
     """Return what a page has of a term."""
     keys, counts, places, times = terms_of_page(body)
-    at = int(np.searchsorted(keys.view(np.int64), key))
+    at = int(keys.view(np.int64).searchsorted(key))
     is_there = at < len(keys) and int(keys.view(np.int64)[at]) == key
-    start = int(counts[:at].sum())
+    start = int(counts[:at].sum()) if at else 0
     end = start + int(counts[at]) if is_there else start
     return places[start:end], times[start:end]
 
