@@ -710,7 +710,6 @@ class PostgresStore(DatabaseStore):
             if isinstance(exc.__cause__, errors.UndefinedTable) and self._row is not None:
                 self.check_in_use(to_read=True)  # its tables may have been dropped with the generation
                 self._prove()  # or be others, of a stranger or restored meanwhile
-                self._words.forget()
             raise
 
 

@@ -75,8 +75,8 @@ class _Words(NamedTuple):
     """The segments that a transaction sees.
 
     Attributes:
-        heads: All of them, by number and making transaction: a server that takes over without the last transactions
-            may give their numbers again.
+        heads: All of them, by their numbers and those of the transactions that made them: a server that takes over
+            without the last transactions may give the same numbers again.
         parts: Those with documents, in the order of their rows, by number.
         table: The same ones.
         languages: The languages of all documents.
@@ -109,10 +109,6 @@ class WordRanking:
         self._documents = tables.documents
         self._segments, self._pages = (quoted(tables.schema, f"{tables.name}${part}") for part in ("words", "pages"))
         self._language = language
-        self.forget()
-
-    def forget(self) -> None:
-        """Forget what is known of segments: the tables may be others by now."""
         self._known = _Words.of({})
 
     def search(self, session: Session, query: str, limit: int, where: Condition) -> tuple[list[VersionedHit], float]:
