@@ -519,7 +519,7 @@ _TermSpans = list[list[tuple[int, int]]]
 
 
 def keys_of(query: Sequence[QueryTerm], languages: Collection[str]) -> NDArray[np.uint64]:
-    """Return the keys of what documents in some languages have in the place of the terms, rising, each once."""
+    """Return the keys, rising, of what documents in some languages have in the place of terms."""
     return np.unique(np.array([_KEYS[term] for asked in query for term in asked.of(languages)], np.uint64))
 
 

@@ -55,7 +55,7 @@ def draw(rng: random.Random, number: int) -> Record:
 
 
 def compared(store: PostgresStore, session: Session, query: str, limit: int, where: dict[str, Any] | None) -> int:
-    """Compare a search with a table of all documents that its transaction sees, and return the number of hits."""
+    """Compare a search with a table of what its transaction sees, and count the hits."""
     condition = None if where is None else parse_filter(where)
     compiled = compile_filter(condition)
     hits, bound = store._words.search(session, query, limit, compiled)
@@ -133,7 +133,7 @@ def test_each_search_is_that_of_a_table_of_the_documents_of_its_moment(postgres_
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The plans of the queries that searches make."""
+    """Plans of the queries that searches make."""
     made: list[str] = []
 
     def explained(session: Session, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -183,7 +183,7 @@ def test_what_a_hand_deleted_is_left_out_and_the_next_ones_take_its_place(postgr
 
 
 def test_a_segment_that_has_the_number_of_another_is_read_anew(postgres_url: str) -> None:
-    """As on a server that took over without the last transactions."""
+    # as on a server that took over without the last transactions
     with open_store(f"{postgres_url}?table=words_number") as store:
         store.bind("encoder 1", SPACES)
         store.upsert([make_record("a", "dog")])

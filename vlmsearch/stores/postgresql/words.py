@@ -34,7 +34,13 @@ _NO_ROWS, _NO_PLACES = np.empty(0, np.int64), np.empty(0, np.uint16)
 
 
 class _Head(NamedTuple):
-    """A segment without its terms, and the rows of all segments that its transaction replaced or removed."""
+    """A segment without its terms.
+
+    Attributes:
+        number: Its number.
+        part: Its documents.
+        dead: The rows of any segment that its transaction replaced or removed.
+    """
 
     number: int
     part: Postings
@@ -112,7 +118,7 @@ class WordRanking:
         self._known = _Words.of({})
 
     def search(self, session: Session, query: str, limit: int, where: Condition) -> tuple[list[VersionedHit], float]:
-        """Find the best documents, then in the order of writing, and the score that none can exceed."""
+        """Find the best documents, and the score that none can exceed. Equal ones are in the order of writing."""
         asked = query_terms(query, self._language)
         table = self._table(session, asked)
         passing, depth = None, limit if where is ALWAYS else max(_FIRST, 4 * limit)
@@ -120,11 +126,7 @@ class WordRanking:
             rows, scores, terms = table.best(asked, depth, passing)
             condition = Condition(f"d.row = ANY(%s) AND {where.text}", (rows.tolist(), *where.values))
             documents = self._read(session, condition)
-            hits = [
-                VersionedHit(documents[row][0], score, documents[row][1])
-                for row, score in zip(rows.tolist(), scores.tolist())
-                if row in documents
-            ]
+            hits = _hits(rows, scores, documents)
             if len(hits) >= limit or len(rows) < depth:
                 return hits[:limit], max_score(terms, table.texts)
             depth = 2 * limit * (depth + 1) // (len(hits) + 1)
@@ -137,12 +139,7 @@ class WordRanking:
         documents = self._read(session, among(ids, where))
         rows = np.array(sorted(documents), np.int64)
         scores, _ = self._table(session, asked).scores(asked, rows)
-        hits = [
-            VersionedHit(documents[row][0], score, documents[row][1])
-            for row, score in zip(rows.tolist(), scores.tolist())
-            if score > 0
-        ]
-        return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+        return sorted(_hits(rows, scores, documents), key=lambda hit: (-hit.score, hit.id))
 
     def _table(self, session: Session, asked: Sequence[QueryTerm]) -> WordTable:
         """Return the words that a transaction sees, with the postings of some terms."""
@@ -187,6 +184,12 @@ class WordRanking:
         query = f"SELECT coalesce(string_agg(int8send(d.row), ''), '') FROM {self._documents} d WHERE {where.text}"
         packed = all_rows(session, query, where.values)[0][0]
         return _RowMask(np.sort(np.frombuffer(packed, ">i8").astype(np.int64)), is_in=True)
+
+
+def _hits(rows: Rows, scores: NDArray[np.float32], documents: dict[int, tuple[str, str]]) -> list[VersionedHit]:
+    """Return the hits of rows that share a term, and whose documents are there."""
+    ranked = ((score, documents[row]) for row, score in zip(rows.tolist(), scores.tolist()) if row in documents)
+    return [VersionedHit(id, score, version) for score, (id, version) in ranked if score > 0]
 
 
 _Some = tuple[NDArray[np.uint16], NDArray[np.uint16]]
