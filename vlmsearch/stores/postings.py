@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -158,49 +157,6 @@ class _Keys(dict[str, int]):
 
 
 _KEYS = _Keys()
-_SIGNED = 2**63
-
-
-class TermCounts(NamedTuple):
-    """The terms of one document, for stores that keep them in its row.
-
-    Attributes:
-        keys: Keys of the distinct terms, as signed numbers of 64 bits.
-        times: How often each is there.
-        length: Number of terms.
-        language: Language of the document; "" where it has no terms.
-    """
-
-    keys: list[int]
-    times: list[int]
-    length: int
-    language: str
-
-
-def term_key(term: str) -> int:
-    """Return the key of a term as a signed number of 64 bits."""
-    key = _KEYS[term]
-    return key if key < _SIGNED else key - 2 * _SIGNED
-
-
-def term_counts(text: str, language: str) -> TermCounts:
-    """Count the terms of a text, for an index of this language.
-
-    Args:
-        text: The text.
-        language: The language of the index.
-
-    Returns:
-        The terms and their numbers.
-
-    Example:
-        >>> term_counts("a dog and two dogs", "auto")[1:]
-        ([1, 2, 1, 1], 5, 'en')
-    """
-    terms, own = terms_of(text, language)
-    counted = Counter(terms)
-    times = [min(count, 32_767) for count in counted.values()]
-    return TermCounts([term_key(term) for term in counted], times, len(terms), own if terms else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,21 +204,28 @@ class Postings:
         firsts = np.flatnonzero(_begins(all_keys) | _begins(places))  # of a term that is there several times
         times = np.minimum(np.diff(firsts, append=len(places)), 65_535)
         counted = np.array(lengths, np.uint32)
-        made = _sorted(np.array(rows, np.int64), counted, all_keys[firsts], places[firsts], times, frozenset(languages))
+        made = sorted_postings(
+            np.array(rows, np.int64), counted, all_keys[firsts], places[firsts], times, frozenset(languages)
+        )
         return made.only(counted > 0)
 
     @classmethod
     def joined(cls, parts: Sequence[Postings]) -> Postings:
-        """Return the postings of all parts, at least one. The rows of each are behind those of the one before."""
+        """Return the postings of all parts, at least one, whose rows are others in each."""
         if len(parts) == 1:
             return parts[0]
-        offsets = np.cumsum([0, *(len(part.rows) for part in parts)])
-        return _sorted(
-            np.concatenate([part.rows for part in parts]),
-            np.concatenate([part.lengths for part in parts]),
-            np.concatenate([np.repeat(part.keys, np.diff(part.starts)) for part in parts]),
-            np.concatenate([part.places + offset for part, offset in zip(parts, offsets)]),
-            np.concatenate([part.times for part in parts]),
+        rows = np.concatenate([part.rows for part in parts])
+        order = np.argsort(rows, kind="stable")
+        ranks = np.argsort(order)
+        firsts = np.cumsum([0, *(len(part) for part in parts)])
+        places = np.concatenate([ranks[first + part.places] for part, first in zip(parts, firsts)])
+        by_place = np.argsort(places.astype(np.uint16), kind="stable")  # as `sorted_postings` needs them
+        return sorted_postings(
+            rows[order],
+            np.concatenate([part.lengths for part in parts])[order],
+            np.concatenate([np.repeat(part.keys, np.diff(part.starts)) for part in parts])[by_place],
+            places[by_place],
+            np.concatenate([part.times for part in parts])[by_place],
             frozenset().union(*(part.languages for part in parts)),
         )
 
@@ -275,7 +238,7 @@ class Postings:
             return self
         keys, new_places = np.repeat(self.keys, np.diff(self.starts)), np.cumsum(kept) - 1
         stay = kept[self.places]
-        return _sorted(
+        return sorted_postings(
             self.rows[kept],
             self.lengths[kept],
             keys[stay],
@@ -304,7 +267,7 @@ class Postings:
         ]
 
 
-def _sorted(
+def sorted_postings(
     rows: Rows,
     lengths: NDArray[np.uint32],
     keys: NDArray[np.uint64],

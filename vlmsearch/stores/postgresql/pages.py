@@ -90,8 +90,12 @@ def terms_of_page(body: bytes) -> PageTerms:
     return PageTerms(keys, counts, places, np.frombuffer(body, "<u2", total, start + 2 * total))
 
 
-def unpacked(bodies: Iterable[bytes]) -> tuple[NDArray[np.uint64], NDArray[np.uint16], NDArray[np.uint16]]:
-    """Return keys, places and times of the postings of all pages, which are in order: one of each a posting."""
+PostingItems = tuple[NDArray[np.uint64], NDArray[np.uint16], NDArray[np.uint16]]
+"""Keys, places and times of postings: one of each a posting."""
+
+
+def unpacked(bodies: Iterable[bytes]) -> PostingItems:
+    """Return the postings of all pages, which are in order."""
     pages = [terms_of_page(body) for body in bodies]
     return (
         np.concatenate([np.empty(0, np.uint64), *(np.repeat(page.keys, page.counts) for page in pages)]),

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
+from vlmsearch.stores.postgresql.connection import Session, all_rows
 from vlmsearch.stores.postgresql.pages import terms_of_page
 from vlmsearch.stores.postgresql.tables import IndexTables
 from vlmsearch.stores.postgresql.values import ALWAYS, Condition, among
@@ -113,7 +113,7 @@ class WordRanking:
 
     def __init__(self, tables: IndexTables, language: str) -> None:
         self._documents = tables.documents
-        self._segments, self._pages = (quoted(tables.schema, f"{tables.name}${part}") for part in ("words", "pages"))
+        self._segments, self._pages = tables.words.segments, tables.words.pages
         self._language = language
         self._known = _Words.of({})
 
