@@ -46,6 +46,7 @@ _COLUMNS = (
 _NULLABLE = ("text", "image")
 _DOCUMENTS = ("row", "replaced", *(name for name, _ in _COLUMNS))
 _VECTORS = ("row", "vector")
+"""The columns of vectors that vlmsearch 0.2 made."""
 _INDEXED = ("terms", "metadata", "draw")
 """The columns of documents that have an index."""
 _MARK = "vlmsearch: documents"
@@ -107,22 +108,20 @@ class IndexTables:
     @property
     def names(self) -> list[str]:
         """Return the names of the tables, in an order in which they can be dropped."""
-        return [*(vectors.name for vectors in self.vectors.values()), self.name]
+        return [*(name for vectors in self.vectors.values() for name in vectors.columns), self.name]
 
     @property
     def indexes(self) -> dict[str, str]:
         """Return the names of the indexes, each with what it finds."""
-        own = {f"{self.name}${column}": f"{column} of documents" for column in _INDEXED}
-        indexed = [table for table in self.vectors.values() if table.can_be_indexed]
-        return {**own, **{table.index: f"vectors of {table.field}" for table in indexed}}
+        return {f"{self.name}${column}": f"{column} of documents" for column in _INDEXED}
 
     @property
     def _marks(self) -> dict[str, str]:
-        return {**{vectors.name: vectors.mark for vectors in self.vectors.values()}, self.name: _MARK}
+        return {**{name: table.mark for table in self.vectors.values() for name in table.columns}, self.name: _MARK}
 
     def check(self, session: Session, index: str) -> dict[str, CheckedTable]:
         """Return the tables that are there; ConfigError where one is not as `create` makes it."""
-        columns = {vectors.name: _VECTORS for vectors in self.vectors.values()}
+        columns = {name: own for vectors in self.vectors.values() for name, own in vectors.columns.items()}
         checked = check_tables(session, self.schema, {**columns, self.name: _DOCUMENTS}, index)
         return {name: checked[name] for name in self.names if name in checked}
 
@@ -223,7 +222,7 @@ class IndexTables:
     def _forget(self, session: Session, numbers: list[int]) -> None:
         """Remove what the tables beside the documents have of rows that are gone."""
         for table in self.vectors.values() if numbers else ():
-            session.execute(f"DELETE FROM {table.table} WHERE row = ANY(%s)", (numbers,))
+            table.forget(session, numbers)
 
     def change_metadata(self, session: Session, records: Sequence[Record], version: str) -> None:
         """Replace metadata and digests of documents that are there, and of their passages; all else stays."""
