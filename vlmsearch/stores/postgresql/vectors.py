@@ -38,20 +38,20 @@ DAY = 86_400.0
 BITMAP = "SET LOCAL work_mem = '64MB';"
 """Memory in which half a million rows of an index fit one by one: else all rows of their pages are looked at."""
 _MIN_BITS, _MAX_IN_GRAPH = 64, 4000
-"""Numbers of a vector at least for a search by bits, and at most in a graph."""
+"""The fewest numbers of a vector with bits, and the most of one in a graph."""
 _MAX_IN_ROW = 2000
 """Numbers of a vector at most for which a page has room."""
 _AT_ONCE = 500
 """Vectors that one statement writes."""
-_RERANKED = 1000
-"""Vectors at least that are compared of those with the most signs in common."""
+_RERANKED, _SIGNS = 1000, 400_000
+"""The fewest vectors that a search by bits compares in full, and the fewest signs of them."""
 _SAMPLED, _EXACT_SHARE, _EXACT_MATCHES = 500, 0.02, 10_000
-"""Documents on which a filter is tried; the share and the number of those that pass up to which all are compared."""
+"""Documents on which a filter is tried. Up to this share or number that pass, all are compared."""
 _FRESH_SECONDS = 10.0
 """Seconds for which the size of a field is remembered."""
 _RECALLED, _NEIGHBOURS, _MAX_ERROR = 20, 10, 1e-6
 _NESTED = f"{BITMAP}SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
-"""Settings with which rows are looked up one by one, in the order of their bits, until enough have passed."""
+"""Settings with which rows are looked up in the order of their bits until enough pass."""
 _BUILD = (
     "SET LOCAL client_connection_check_interval = 5000;"
     "SELECT set_config('maintenance_work_mem', '1GB', true) "
@@ -176,7 +176,7 @@ class VectorTable:
     # ---- the queries of candidates, nearest first; a placeholder each for the query and the number of rows
 
     def by_bits(self, above: int = 0) -> str:
-        """Return the query of the rows with the most signs in common with a vector, of those above a number."""
+        """Return the query of rows with many signs of a vector, of those above a number."""
         common = f"bits {self._operator('<~>')} {self._signs('%s')}"
         later = f" WHERE row > {above}" if above else ""
         return f"SELECT row, {common} AS far FROM {self.bits}{later} ORDER BY far LIMIT %s"
@@ -206,7 +206,7 @@ class VectorTable:
         return int(all_rows(session, query, (limit,))[0][0])
 
     def build(self, session: Session, bound: int) -> None:
-        """Make a graph of the rows up to a bound that have none, unless somebody else is at it.
+        """Make a graph of the rows up to a bound that have none, unless somebody else does.
 
         Graphs that have less than twice as many rows are taken into it: so there are few, and each row is in a new one
         a few times at most.
@@ -284,7 +284,8 @@ class VectorSearch:
         size, condition = self._size(field), compile_filter(where)
         if size.rows <= self.exact_up_to:
             return self.find_exactly(field, vectors, limit, where)
-        table, depth = self.tables[field], max(_RERANKED, 5 * limit)
+        table = self.tables[field]
+        depth = max(_RERANKED, _SIGNS // table.dim, 5 * limit) * (1 if condition is ALWAYS else 4)
 
         def search(session: Session) -> list[list[VersionedHit]]:
             wanted = depth if condition is ALWAYS else self._wanted(session, condition, size.rows, depth)
@@ -324,7 +325,7 @@ class VectorSearch:
         return f"{_NESTED}SET LOCAL hnsw.iterative_scan = relaxed_order; SET LOCAL hnsw.ef_search = {ef_search};"
 
     def _wanted(self, session: Session, condition: Condition, rows: int, depth: int) -> int:
-        """Return how many rows to take by their bits so that enough pass; 0 where all that pass are compared.
+        """Return how many rows to take by their bits, 0 to compare all that pass.
 
         Documents drawn at random tell the share: the planner knows nothing of most conditions on metadata.
         """
@@ -420,7 +421,7 @@ class VectorSearch:
                 self.build(field)
 
     def due(self) -> dict[Field, int]:
-        """Return the fields that have so many vectors without a graph that one is due, with their number."""
+        """Return the fields for which a graph is due, with the number of vectors without one."""
         due: dict[Field, int] = {}
         for field, table in self.tables.items():
             if table.can_have_graphs:
