@@ -95,7 +95,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture(scope="module", params=["bits", "a graph", "a graph and bits"])
 def store(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[PostgresStore]:
-    """Yield a store of 3,000 documents that are searched by their signs, by a graph, or partly."""
+    """Yield a store of 3,000 documents that have a graph, none, or one of a part."""
     with opened(postgres_url, "vectors_" + str(request.param).replace(" ", "_")) as store:
         store.upsert(records(range(1500)))
         if request.param == "a graph and bits":

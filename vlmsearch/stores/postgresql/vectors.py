@@ -44,7 +44,7 @@ _MAX_IN_ROW = 2000
 _AT_ONCE = 500
 """Vectors that one statement writes."""
 _RERANKED, _SIGNS = 1000, 400_000
-"""The fewest vectors that a search by bits compares in full, and the fewest signs of them."""
+"""The fewest vectors that a search by bits compares in full, and their fewest signs."""
 _SAMPLED, _EXACT_SHARE, _EXACT_MATCHES = 500, 0.02, 10_000
 """Documents on which a filter is tried. Up to this share or number that pass, all are compared."""
 _FRESH_SECONDS = 10.0
@@ -206,7 +206,7 @@ class VectorTable:
         return int(all_rows(session, query, (limit,))[0][0])
 
     def build(self, session: Session, bound: int) -> None:
-        """Make a graph of the rows up to a bound that have none, unless somebody else does.
+        """Make a graph of the rows up to a bound, unless somebody else does.
 
         Graphs that have less than twice as many rows are taken into it: so there are few, and each row is in a new one
         a few times at most.
