@@ -45,6 +45,7 @@ _COLUMNS = (
 _NULLABLE = ("text", "image")
 _DOCUMENTS = ("row", "replaced", *(name for name, _ in _COLUMNS))
 _VECTORS = ("row", "vector")
+"""The columns of vectors that vlmsearch 0.2 made."""
 _INDEXED = ("metadata", "draw")
 """The columns of documents that have an index."""
 _MARK = "vlmsearch: documents"
@@ -112,7 +113,7 @@ class IndexTables:
     @property
     def columns(self) -> dict[str, Sequence[str]]:
         """Return the columns of the tables, by name."""
-        vectors = {table.name: _VECTORS for table in self.vectors.values()}
+        vectors = {name: own for table in self.vectors.values() for name, own in table.columns.items()}
         return {**vectors, **self.words.columns, self.name: _DOCUMENTS}
 
     @property
@@ -123,14 +124,16 @@ class IndexTables:
     @property
     def indexes(self) -> dict[str, str]:
         """Return the names of the indexes, each with what it finds."""
-        own = {f"{self.name}${column}": f"{column} of documents" for column in _INDEXED}
-        indexed = [table for table in self.vectors.values() if table.can_be_indexed]
-        return {**own, **{table.index: f"vectors of {table.field}" for table in indexed}}
+        return {f"{self.name}${column}": f"{column} of documents" for column in _INDEXED}
 
     @property
     def _marks(self) -> dict[str, str]:
         words = dict.fromkeys(self.words.columns, _MARK_OF_WORDS)
-        return {**{vectors.name: vectors.mark for vectors in self.vectors.values()}, **words, self.name: _MARK}
+        return {
+            **{name: table.mark for table in self.vectors.values() for name in table.columns},
+            **words,
+            self.name: _MARK,
+        }
 
     def check(self, session: Session, index: str) -> dict[str, CheckedTable]:
         """Return the tables that are there; ConfigError where one is not as `create` makes it."""
@@ -245,7 +248,7 @@ class IndexTables:
     def _forget(self, session: Session, numbers: list[int], words: Sequence[Postings] = ()) -> list[SegmentSize]:
         """Remove what the tables beside the documents have of rows that are gone, and add the words of others."""
         for table in self.vectors.values() if numbers else ():
-            session.execute(f"DELETE FROM {table.table} WHERE row = ANY(%s)", (numbers,))
+            table.forget(session, numbers)
         return self.words.append(session, words, numbers)
 
     def change_metadata(self, session: Session, records: Sequence[Record], version: str) -> None:
