@@ -47,6 +47,7 @@ from vlmsearch.stores.postgresql.values import (
     compile_filter,
     document_row,
     escape,
+    hit_of,
     metadata_of,
     row_of,
     unescape,
@@ -424,11 +425,11 @@ class PostgresStore(DatabaseStore):
 
     def _hits(self, session: Session, nearest: str, values: Sequence[object]) -> list[VersionedHit]:
         query = (
-            f"SELECT d.id, least(1, greatest(-1, -v.distance)), d.version FROM {nearest} "
+            f"SELECT d.id, least(1, greatest(-1, -v.distance)), d.version, d.fields FROM {nearest} "
             f"JOIN {self._tables.documents} d USING (row) ORDER BY v.distance, d.id LIMIT %s"
         )
         session.deadline.renew()  # each query may read all vectors
-        return [VersionedHit(*row) for row in all_rows(session, query, values)]
+        return [hit_of(*row) for row in all_rows(session, query, values)]
 
     def _is_large(self, field: Field) -> bool:
         """Return whether a field has many vectors and can have an index."""

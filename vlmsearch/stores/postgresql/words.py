@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from vlmsearch.stores.postgresql.connection import Session, all_rows
 from vlmsearch.stores.postgresql.tables import SMALL, rough_size
-from vlmsearch.stores.postgresql.values import Condition, among
+from vlmsearch.stores.postgresql.values import Condition, among, hit_of
 from vlmsearch.stores.postings import K1, SHORT, B, Term, TextCounts, max_score, term_key, usual_length
 from vlmsearch.stores.terms import query_terms
 from vlmsearch.stores.versions import VersionedHit
@@ -108,12 +108,12 @@ class WordRanking:
             values += [weight, *keys]
         looked_up = sorted({key for asked in needed for key in asked.keys})
         query = (
-            f"SELECT d.id, {' + '.join(parts)} AS score, d.version FROM {self._documents} d "
+            f"SELECT d.id, {' + '.join(parts)} AS score, d.version, d.fields FROM {self._documents} d "
             "CROSS JOIN LATERAL (SELECT %s::float8 + %s::float8 * d.length AS norm) norm "
             f"WHERE d.terms && %s::bigint[] AND {where.text} ORDER BY score DESC, d.id LIMIT %s"
         )
         values += [K1 * (1 - B), K1 * B / statistics.length, looked_up, *where.values, limit]
-        return [VersionedHit(*row) for row in all_rows(session, query, values)]
+        return [hit_of(*row) for row in all_rows(session, query, values)]
 
     def _asked(self, session: Session, query: str) -> tuple[_Statistics, list[_AskedTerm]]:
         """Return statistics of the index, and the terms of a query with their numbers of documents."""
