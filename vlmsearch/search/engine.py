@@ -71,7 +71,7 @@ _DIVERSE = 200
 _FAR = 1000
 """Hits of each field in a search whose order is not certain yet.
 
-A search for all relevant documents begins with so many.
+A search for all relevant documents, or for a page behind the first `DEPTH`, begins with so many.
 """
 
 
@@ -482,7 +482,8 @@ class _Search:
         """Return how many candidates each field gives at first."""
         if self.options.takes_all and self.threshold:
             return _FAR
-        return max(fusion.DEPTH, self.size + len(self.hidden))
+        wanted = self.size + len(self.hidden)
+        return fusion.DEPTH if wanted <= fusion.DEPTH else max(_FAR, wanted)  # a little deeper seldom settles an order
 
     @property
     def threshold(self) -> float:
