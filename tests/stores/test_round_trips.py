@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -52,7 +51,7 @@ class _Commands(pymongo.monitoring.CommandListener):
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was asked of servers, one entry a round trip."""
     made: list[str] = []
     execute, send, client = Session.execute, httpx.Client.send, pymongo.MongoClient.__init__
@@ -71,7 +70,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(Session, "execute", counted_execute)
     monkeypatch.setattr(httpx.Client, "send", counted_send)
     monkeypatch.setattr(pymongo.MongoClient, "__init__", listened_to)
-    yield made
+    return made
 
 
 @pytest.mark.parametrize("kind", MAX_CALLS)
