@@ -26,9 +26,9 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 MAX_CALLS = {
     # round trips; a transaction has three: begin and settings, the query, commit
-    "postgresql": {"usual words": 30, "nothing relevant": 60, "deeper page": 30, "filter": 30},
+    "postgresql": {"usual words": 30, "nothing relevant": 30, "deeper page": 30, "filter": 30},
     # commands
-    "mongodb": {"usual words": 14, "nothing relevant": 30, "deeper page": 14, "filter": 14},
+    "mongodb": {"usual words": 14, "nothing relevant": 14, "deeper page": 14, "filter": 14},
     # requests over HTTP
     "chroma server": {"usual words": 9, "nothing relevant": 18, "deeper page": 10, "filter": 9},
 }
