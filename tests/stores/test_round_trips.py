@@ -52,7 +52,7 @@ class _Commands(pymongo.monitoring.CommandListener):
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was asked of servers, one entry a round trip."""
+    """The calls of servers, one entry a round trip."""
     made: list[str] = []
     execute, send, client = Session.execute, httpx.Client.send, pymongo.MongoClient.__init__
 

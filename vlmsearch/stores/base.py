@@ -75,7 +75,7 @@ class Store(Closable, ABC):
     """
 
     def as_opened(self) -> Manifest | None:
-        """Return the manifest of the index that is open here, with the tuning of any time since then.
+        """Return the manifest of the index that is open here; its tuning may be older.
 
         Returns:
             The manifest; None where there is no index yet.
