@@ -74,6 +74,14 @@ class Store(Closable, ABC):
     Then processes of several machines can open and write it by the same URL.
     """
 
+    def as_opened(self) -> Manifest | None:
+        """Return the manifest of the index that is open here; its tuning may be older.
+
+        Returns:
+            The manifest; None where there is no index yet.
+        """
+        return self.manifest()
+
     @abstractmethod
     def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:
         """Make the store ready for the vectors of one encoder; create it the first time.

@@ -53,6 +53,7 @@ from vlmsearch.stores.postgresql.values import (
     compile_filter,
     document_row,
     escape,
+    hit_of,
     metadata_of,
     row_of,
     unescape,

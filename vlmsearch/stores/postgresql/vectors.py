@@ -27,7 +27,7 @@ from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import VlmsearchError
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
-from vlmsearch.stores.postgresql.values import ALWAYS, Condition, compile_filter, escape
+from vlmsearch.stores.postgresql.values import ALWAYS, Condition, compile_filter, escape, hit_of
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, Vectors
 
@@ -363,7 +363,7 @@ class VectorSearch:
             f"FROM ({candidates}) c JOIN {table.table} v USING (row) ORDER BY distance FETCH FIRST %s ROWS WITH TIES) v"
         )
         rows = self._hits(session, nearest, "v.passed", [*values, limit, limit])
-        return [VersionedHit(*row) for *row, _ in rows], rows[0][-1] if rows else 0
+        return [hit_of(*row) for *row, _ in rows], rows[0][-1] if rows else 0
 
     def _exact(
         self, session: Session, table: VectorTable, vector: Vector, limit: int, condition: Condition
@@ -373,11 +373,11 @@ class VectorSearch:
         if condition is ALWAYS:
             joined, cut, values = "", "ORDER BY distance FETCH FIRST %s ROWS WITH TIES", [limit]
         nearest = f"(SELECT row, v.vector {table.distance} %s AS distance FROM {table.table} v {joined} {cut}) v"
-        return [VersionedHit(*row) for row in self._hits(session, nearest, "", [vector, *values, limit])]
+        return [hit_of(*row) for row in self._hits(session, nearest, "", [vector, *values, limit])]
 
     def _hits(self, session: Session, nearest: str, more: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         query = (
-            f"SELECT d.id, least(1, greatest(-1, -v.distance)), d.version{more and f', {more}'} FROM {nearest} "
+            f"SELECT d.id, least(1, greatest(-1, -v.distance)), d.version, d.fields{more and f', {more}'} FROM {nearest} "
             f"JOIN {self.documents} d USING (row) ORDER BY v.distance, d.id LIMIT %s"
         )
         return all_rows(session, query, values)
