@@ -34,8 +34,9 @@ from vlmsearch.stores.postgresql.connection import (
     connect,
     quoted,
 )
+from vlmsearch.stores.postgresql.earlier import earlier_tables
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables, exposures, proof_of
-from vlmsearch.stores.postgresql.tables import SEAL, IndexTables, measure, rename_earlier, rough_size
+from vlmsearch.stores.postgresql.tables import SEAL, IndexTables, measure, rough_size
 from vlmsearch.stores.postgresql.values import (
     ALWAYS,
     COLUMNS,
@@ -108,6 +109,7 @@ class PostgresStore(DatabaseStore):
     """
 
     kind = "postgresql"
+    format = 2
     default_language = AUTO
     is_served = True
 
@@ -227,11 +229,8 @@ class PostgresStore(DatabaseStore):
 
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Note the tables of the generation; ConfigError where they are a stranger's."""
-        self._tables = self._tables_of(generation, manifest.spaces)
+        self._tables = self._tables_there(generation, manifest.spaces)
         checked = self._prove()
-        if self._tables.name not in checked:
-            self._rename_earlier()
-            checked = self._prove()
         if unmarked := [name for name, table in checked.items() if not table.comment]:
             with suppress(BackendError):  # as it may not where it only reads
                 self._connection.run("mark its tables", lambda session: self._tables.mark(session, unmarked))
@@ -243,10 +242,16 @@ class PostgresStore(DatabaseStore):
 
     def _tables_of(self, generation: str, spaces: Sequence[Space]) -> IndexTables:
         extension = self._connection.needed_extension()
-        return IndexTables.of(self._schema, self._documents_of(generation), spaces, extension)
+        return IndexTables.of(self._schema, f"{self._table}${generation}", spaces, extension)
 
-    def _documents_of(self, generation: str) -> str:
-        return f"{self._table}${generation}"
+    def _tables_there(self, generation: str, spaces: Sequence[Space]) -> IndexTables:
+        """Return the tables of a generation, which an earlier version may have made."""
+        usual = self._tables_of(generation, spaces)
+        names = (self._schema, self._table, generation)
+        earlier = self._connection.run(
+            "look at its tables", lambda session: earlier_tables(session, *names, spaces, usual.extension)
+        )
+        return earlier or usual
 
     def _prove(self) -> dict[str, CheckedTable]:
         """Look at the tables of the generation, and note how later transactions know them."""
@@ -260,24 +265,6 @@ class PostgresStore(DatabaseStore):
         self._proof = proof_of(self._schema, checked, (vector, number)) if checked else ""
         return checked
 
-    def _rename_earlier(self) -> None:
-        """Give tables of an earlier version their names of today."""
-        last = int(self._next_generation()) - 1
-
-        def rename(session: Session) -> None:
-            session.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self._slots,))
-            rename_earlier(session, self._schema, self._table, last, self.name)
-
-        try:
-            self._connection.run("rename its tables", rename)
-        except BackendError as exc:
-            if isinstance(exc.__cause__, (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction)):
-                raise ConfigError(
-                    f"{self.name} was made by vlmsearch 0.2, and its tables have to be renamed once: run `vlmsearch "
-                    "info` as the role that owns them, on the primary server"
-                ) from exc
-            raise
-
     def describe(self) -> dict[str, str]:
         """Return how the store searches, for people; the recall of an index of vectors is measured."""
         self.needed()
@@ -287,8 +274,7 @@ class PostgresStore(DatabaseStore):
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
-        self.as_opened()  # which renames tables of an earlier version
-        tables = self._tables_of(generation, spaces)
+        tables = self._tables_there(generation, spaces)
         self._connection.run("drop its tables", lambda session: tables.drop(session, self.name))
 
     # ---- writing
@@ -679,11 +665,8 @@ class PostgresStore(DatabaseStore):
         self.needed()
         size = documents = 0
         for generation in self.kept_generations():
-            name = self._documents_of(generation)
-            there, rows = self._connection.run(
-                "measure it",
-                lambda session: measure(session, self._schema, name, self.name),  # noqa: B023
-            )
+            tables = self._tables_there(generation, ())
+            there, rows = self._connection.run("measure it", lambda session: measure(session, tables, self.name))  # noqa: B023
             size, documents = size + there, documents + rows
         return DiskUse(size, documents, None)
 
