@@ -161,7 +161,7 @@ class PostgresStore(DatabaseStore):
 
     def _read_slot(self, slot: Slot, query: str) -> dict[str, Any] | None:
         rows = self._read_beside("look for the index", query, (slot,))
-        return dict(rows[0][0]) if rows else None
+        return dict(rows[0][0].get("now", rows[0][0])) if rows else None
 
     def _check_slots(self, session: Session) -> bool:
         """Return whether the tables beside the generations are there; ConfigError where they are a stranger's."""
@@ -189,9 +189,16 @@ class PostgresStore(DatabaseStore):
         self._change_beside("make the index", query, (slot, json.dumps(row)))
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
-        """Put another row in the place of one of this revision, at one instant: False where there is none."""
+        """Put another row in the place of one of this revision, at one instant: False where there is none.
+
+        While the index has an old generation that an earlier version made, processes of that version may have it open.
+        They see it unchanged, so they go on reading, and frozen, so they write nothing.
+        """
+        old = row.get("old") or row
+        is_alike = old["format"] == row["format"]
+        shown = row if is_alike else {**old, "format": row["format"], "change": _LATER, "now": row}
         query = f"UPDATE {self._slots} SET row = %s::json WHERE slot = %s AND {_IS_OF_REVISION}"
-        return self._change_beside("change the index", query, (json.dumps(row), slot, revision)) == 1
+        return self._change_beside("change the index", query, (json.dumps(shown), slot, revision)) == 1
 
     def clear_slot(self, slot: Slot, revision: str | None) -> None:
         """Remove the row of a slot, if it is of this revision."""
@@ -698,7 +705,9 @@ class PostgresStore(DatabaseStore):
 
 _SLOTS = ("slot", "row")
 _REJECTS = ("id", "code", "message", "digest", "source")
-_IS_OF_REVISION = "row->>'revision' IS NOT DISTINCT FROM %s"
+_IS_OF_REVISION = "coalesce(row->'now', row)->>'revision' IS NOT DISTINCT FROM %s"
+_LATER = {"run": "", "fingerprint": "a later version of vlmsearch"}
+"""The change that an earlier version sees in the row of an index that was renewed."""
 _SLOW = (
     "SELECT set_config('maintenance_work_mem', '1GB', true) "
     "WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('1GB');"
