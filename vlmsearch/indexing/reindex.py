@@ -26,7 +26,7 @@ from vlmsearch.indexing.records import Ready, encode
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.base import OnDisk, Replaceable, Store, needed_manifest, reject_list_of
 from vlmsearch.stores.generations import GenerationalStore
-from vlmsearch.types import Document, MetadataChange, Space, Stamp
+from vlmsearch.types import Document, Manifest, MetadataChange, Stamp
 
 _BATCH = 500
 _ROUNDS = 3
@@ -73,10 +73,10 @@ def reindex(
     index was built with takes that back. ``image_limits`` is how large an image may be, and ``passages`` whether long
     texts are encoded in passages.
 
-    With the encoder that built the index, one of an earlier format is renewed, as by `renew`. Of this version's format,
-    nothing is built beside it: texts that are longer than the model reads are
-    encoded in passages, or without ``passages`` as wholes, where they are not. What others write meanwhile stays. To
-    the next run over unchanged sources all documents are unchanged.
+    With the encoder that built the index, an index of an earlier format is renewed as by `renew`. Beside any other,
+    nothing is built then: texts that are longer than the model reads are encoded in passages, or without ``passages``
+    as wholes, where they are not. What others write meanwhile stays. To the next run over unchanged sources all
+    documents are unchanged.
     """
     options = IndexOptions(
         retry_rejects=True, on_progress=on_progress, image_limits=image_limits, keep_labels=False, passages=passages
@@ -84,7 +84,7 @@ def reindex(
     is_earlier = opened_earlier(store)
     if needed_manifest(store).fingerprint != encoder.fingerprint:
         fill = partial(_copy, store, encoder=encoder, options=options)
-        return _measured(store, lambda: _replace(store, encoder.fingerprint, encoder.spaces, fill, allow_missing))
+        return _measured(store, lambda: _replace(store, encoder, fill, allow_missing))
     if is_earlier:
         return renew(store, on_progress=on_progress)
     return _measured(store, lambda: _renew(store, encoder, options))
@@ -96,9 +96,9 @@ def opened_earlier(store: Store) -> bool:
 
 
 def renew(store: Store, *, on_progress: Callable[[int], None] | None = None) -> ReindexReport:
-    """Build an index of an earlier format anew beside it, with its vectors, and switch to that as `reindex` does.
+    """Copy an index of an earlier format into one of this version's beside it, and switch as `reindex` does.
 
-    Processes of the earlier version search the old index meanwhile, and afterwards until `drop_old`.
+    Nothing is encoded. Processes of the earlier version that have the old index open search it until `drop_old`.
     """
 
     def fill(new: Store) -> tuple[int, set[str]]:
@@ -108,8 +108,7 @@ def renew(store: Store, *, on_progress: Callable[[int], None] | None = None) -> 
             new.delete(gone)
         return copied, {reject.id for reject in refused}
 
-    manifest = needed_manifest(store)
-    return replace(_measured(store, lambda: _replace(store, manifest.fingerprint, manifest.spaces, fill)), encoded=0)
+    return replace(_measured(store, lambda: _replace(store, needed_manifest(store), fill)), encoded=0)
 
 
 def _measured(store: Store, work: Callable[[], ReindexReport]) -> ReindexReport:
@@ -121,18 +120,14 @@ def _measured(store: Store, work: Callable[[], ReindexReport]) -> ReindexReport:
 
 
 def _replace(
-    store: Store,
-    fingerprint: str,
-    spaces: Sequence[Space],
-    fill: Callable[[Store], tuple[int, set[str]]],
-    allow_missing: bool = False,
+    store: Store, model: Encoder | Manifest, fill: Callable[[Store], tuple[int, set[str]]], allow_missing: bool = False
 ) -> ReindexReport:
     """Build an index beside a store, and switch to it.
 
     ``fill`` makes it equal to the old one, and returns how many documents it encoded, and those that it cannot.
     """
     beside = replaceable(store)
-    new = beside.beside(fingerprint, spaces)
+    new = beside.beside(model.fingerprint, model.spaces)
     encoded, lost, switched = 0, set[str](), False
     for _ in range(_ROUNDS):
         done, lost = fill(new)
