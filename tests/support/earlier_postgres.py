@@ -6,7 +6,7 @@ from typing import Literal
 import psycopg
 
 Sign = Literal["$", "_"]
-"""What is before the numbers in the names of tables: version 0.2 had an underscore there."""
+"""The sign before the numbers in the names of tables: version 0.2 had an underscore there."""
 _DOCUMENTS = (
     "row, id, version, digest, source, fields, text, image, metadata, draw, '{}'::bigint[] AS terms, "
     "'{}'::smallint[] AS times, 6 AS length, 'en'::text AS language"

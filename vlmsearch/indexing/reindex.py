@@ -91,14 +91,14 @@ def reindex(
 
 
 def opened_earlier(store: Store) -> bool:
-    """Open a store also if its index is of an earlier format, to renew it, and return whether it is."""
+    """Return whether an index is of an earlier format. Such a one is opened, too, to renew it."""
     return isinstance(store, GenerationalStore) and store.open_earlier()
 
 
 def renew(store: Store, *, on_progress: Callable[[int], None] | None = None) -> ReindexReport:
-    """Copy an index of an earlier format into one of this version's beside it, and switch as `reindex` does.
+    """Copy an index of an earlier format into one beside it, and switch to that.
 
-    Nothing is encoded. Processes of the earlier version that have the old index open search it until `drop_old`.
+    It does so as `reindex`, and encodes nothing. Processes of the earlier version that have the old index open search it until `drop_old`.
     """
 
     def fill(new: Store) -> tuple[int, set[str]]:

@@ -162,7 +162,7 @@ class GenerationalStore(Store):
             return self._opened
 
     def open_earlier(self) -> bool:
-        """Open the index also if it is of an earlier format, to renew it, and return whether it is."""
+        """Return whether the index is of an earlier format. Such a one is opened, too, to renew it."""
         self._opens_earlier = True
         return self.as_opened() is not None and (self._row or {})["format"] != self.format
 

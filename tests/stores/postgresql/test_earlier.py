@@ -39,7 +39,7 @@ def fill(pipeline: Pipeline, documents: int) -> None:
 
 
 def matches(pipeline: Pipeline, queries: tuple[str, ...]) -> list[list[tuple[Document, float, Any]]]:
-    """The matches of some queries; scores are rounded."""
+    """Return the matches of some queries; scores are rounded."""
     return [
         [(match.document, round(match.score, 5), match.passage) for match in pipeline.search(query, min_score=0)]
         for query in queries
@@ -47,7 +47,7 @@ def matches(pipeline: Pipeline, queries: tuple[str, ...]) -> list[list[tuple[Doc
 
 
 def tables(url: str, table: str) -> set[str]:
-    """The names of the tables of all generations."""
+    """Return the names of the tables of all generations."""
     with psycopg.connect(url) as session:
         query = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname ~ %s"
         return {name for (name,) in session.execute(query, (rf"^{table}[_$][0-9]",))}
@@ -97,7 +97,7 @@ def test_a_renewed_index_equals_one_that_is_made_anew(sign: Sign, postgres_url: 
 
 @contextmanager
 def searching(url: str, table: str, sign: Sign) -> Iterator[list[tuple[Any, ...]]]:
-    """What a search of the earlier version sees, again and again in a thread of its own."""
+    """Note what a search of the earlier version sees, all the time."""
     seen, is_over = list[tuple[Any, ...]](), threading.Event()
     names = [f'"{table}{sign}1"', f'"{table}{sign}1{sign}3"']
     vector = str(list(map(float, ENCODER.encode_texts(["a cat of colour 3"], role="query")["minilm"][0])))

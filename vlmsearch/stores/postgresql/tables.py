@@ -91,7 +91,10 @@ class IndexTables:
 
     @classmethod
     def of(cls, schema: str, name: str, spaces: Sequence[Space], extension: str, sign: str = "$") -> Self:
-        """Return the tables of a generation, whose table of documents has a name, and ``sign`` before their numbers."""
+        """Return the tables of a generation, whose table of documents has a name.
+
+        ``sign`` is before the numbers of fields.
+        """
         dims = {field: space.dim for space in spaces for field in space.fields}
         vectors = {
             field: VectorTable(field, f"{name}{sign}{n}", schema, dims[field], extension)
