@@ -98,8 +98,8 @@ def opened_earlier(store: Store) -> bool:
 def renew(store: Store, *, on_progress: Callable[[int], None] | None = None) -> ReindexReport:
     """Copy an index of an earlier format into one beside it, and switch to that.
 
-    It does so as `reindex`, and encodes nothing. Processes of the earlier version that have the old index open search it
-    until `drop_old`.
+    It does so as `reindex`, and encodes nothing. Processes of the earlier version that have the old index open go on
+    searching it until `drop_old`.
     """
 
     def fill(new: Store) -> tuple[int, set[str]]:

@@ -239,21 +239,28 @@ class Postings:
         firsts = np.flatnonzero(_begins(all_keys) | _begins(places))  # of a term that is there several times
         times = np.minimum(np.diff(firsts, append=len(places)), 65_535)
         counted = np.array(lengths, np.uint32)
-        made = _sorted(np.array(rows, np.int64), counted, all_keys[firsts], places[firsts], times, frozenset(languages))
+        made = sorted_postings(
+            np.array(rows, np.int64), counted, all_keys[firsts], places[firsts], times, frozenset(languages)
+        )
         return made.only(counted > 0)
 
     @classmethod
     def joined(cls, parts: Sequence[Postings]) -> Postings:
-        """Return the postings of all parts, at least one. The rows of each are behind those of the one before."""
+        """Return the postings of all parts, at least one, whose rows are others in each."""
         if len(parts) == 1:
             return parts[0]
-        offsets = np.cumsum([0, *(len(part.rows) for part in parts)])
-        return _sorted(
-            np.concatenate([part.rows for part in parts]),
-            np.concatenate([part.lengths for part in parts]),
-            np.concatenate([np.repeat(part.keys, np.diff(part.starts)) for part in parts]),
-            np.concatenate([part.places + offset for part, offset in zip(parts, offsets)]),
-            np.concatenate([part.times for part in parts]),
+        rows = np.concatenate([part.rows for part in parts])
+        order = np.argsort(rows, kind="stable")
+        ranks = np.argsort(order)
+        firsts = np.cumsum([0, *(len(part) for part in parts)])
+        places = np.concatenate([ranks[first + part.places] for part, first in zip(parts, firsts)])
+        by_place = np.argsort(places.astype(np.uint16), kind="stable")  # as `sorted_postings` needs them
+        return sorted_postings(
+            rows[order],
+            np.concatenate([part.lengths for part in parts])[order],
+            np.concatenate([np.repeat(part.keys, np.diff(part.starts)) for part in parts])[by_place],
+            places[by_place],
+            np.concatenate([part.times for part in parts])[by_place],
             frozenset().union(*(part.languages for part in parts)),
         )
 
@@ -266,7 +273,7 @@ class Postings:
             return self
         keys, new_places = np.repeat(self.keys, np.diff(self.starts)), np.cumsum(kept) - 1
         stay = kept[self.places]
-        return _sorted(
+        return sorted_postings(
             self.rows[kept],
             self.lengths[kept],
             keys[stay],
@@ -295,7 +302,7 @@ class Postings:
         ]
 
 
-def _sorted(
+def sorted_postings(
     rows: Rows,
     lengths: NDArray[np.uint32],
     keys: NDArray[np.uint64],

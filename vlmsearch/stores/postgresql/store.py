@@ -15,10 +15,18 @@ from pgvector import Vector
 from psycopg import errors
 
 from vlmsearch._util.arguments import check_bounds
-from vlmsearch._util.batching import PAGE, groups, pages
+from vlmsearch._util.batching import PAGE, batches, groups, pages
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
-from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart, records_of, with_passages
+from vlmsearch.stores.documents import (
+    DatabaseStore,
+    DocumentRow,
+    RowCount,
+    RowPart,
+    records_of,
+    with_passages,
+    words_of_row,
+)
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
@@ -36,6 +44,7 @@ from vlmsearch.stores.postgresql.connection import (
 )
 from vlmsearch.stores.postgresql.earlier import earlier_tables
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables, exposures, proof_of
+from vlmsearch.stores.postgresql.segments import SegmentSize, is_due
 from vlmsearch.stores.postgresql.tables import SEAL, IndexTables, measure, rough_size
 from vlmsearch.stores.postgresql.values import (
     ALWAYS,
@@ -54,6 +63,7 @@ from vlmsearch.stores.postgresql.values import (
 )
 from vlmsearch.stores.postgresql.vectors import VectorTable
 from vlmsearch.stores.postgresql.words import WordRanking
+from vlmsearch.stores.postings import MAX_ROWS, Postings
 from vlmsearch.stores.terms import AUTO, check_language
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
@@ -294,47 +304,71 @@ class PostgresStore(DatabaseStore):
         """Add or replace records, up to 500 rows in one transaction. Those of a document are in the same one."""
         sizes = (1 + len(record.passages) for record in records)
         for (batch,) in self.batches(list(groups(records, sizes, total=_WRITES)), 1):
-            self._session("write documents", self._writer(batch, new_version()))
+            self._merge(self._session("write documents", self._writer(batch, new_version())))
 
-    def _writer(self, records: Sequence[Record], version: str) -> Callable[[Session], None]:
-        """Return a function that adds or replaces records."""
-        rows, language = rows_of(records), self.needed().language
-        prepared = {row.document.id: row_of(row, version, language) for row in rows}
+    def _writer(self, records: Sequence[Record], version: str) -> Callable[[Session], list[SegmentSize]]:
+        """Return a function that adds or replaces records, and returns the sizes of all segments of words."""
+        rows = sorted(rows_of(records), key=lambda row: row.document.id)
+        words, language = list[Postings](), self.needed().language
+        for places in batches(range(len(rows)), MAX_ROWS):
+            words.append(Postings.of(places, (words_of_row(rows[place]) for place in places), language))
+        lengths = {place: n for part in words for place, n in zip(part.rows.tolist(), part.lengths.tolist())}
+        prepared = {row.document.id: row_of(row, version, lengths.get(n, 0)) for n, row in enumerate(rows)}
         vectors = {row.document.id: row.vectors for row in rows}
-        return lambda session: self._tables.upsert(session, prepared, vectors)
+        return lambda session: self._tables.upsert(session, prepared, words, vectors)
+
+    def _merge(self, sizes: Sequence[SegmentSize]) -> None:
+        """Merge segments of words after a write, where some are due. What fails then is left to the next one."""
+        if is_due(sizes):
+            with suppress(BackendError):
+                self._session("merge words", self._tables.words.merge)
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace metadata and texts of documents that are still as they were read, in one step."""
         changed: list[str] = []
         for batch in self.batches(changes, _WRITES):
-            changed += self._session("change metadata", lambda session: self._change_rows(session, batch))  # noqa: B023
+            ids, sizes = self._session("change metadata", lambda session: self._change_rows(session, batch))  # noqa: B023
+            self._merge(sizes)
+            changed += ids
         return changed
 
-    def _change_rows(self, session: Session, changes: Sequence[MetadataChange]) -> list[str]:
+    def _change_rows(self, session: Session, changes: Sequence[MetadataChange]) -> tuple[list[str], list[SegmentSize]]:
         ids = [change.document.id for change in changes]
         texts = {change.document.id for change in changes if change.text is not None}
         rows = self._read_rows(session, self._lock(session, ids), ["document"])
         known = {id: replace(row.record(), stamp=row_stamp(row.stamp).stamp) for id, row in rows.items()}
         if texts:  # their vectors are written anew, with those of images, which are with passages
-            whole = with_passages(
-                lambda some: self._read_rows(session, list(some), ("document", "vectors")), texts & rows.keys()
-            )
-            known |= records_of(whole, texts)
+            known |= self._whole_records(session, texts & rows.keys())
         changed = {record.document.id: record for record in changed_records(known.values(), changes)}
         version = new_version()
         self._tables.change_metadata(session, [changed[id] for id in changed.keys() - texts], version)
-        self._writer([changed[id] for id in changed.keys() & texts], version)(session)
-        return [id for id in ids if id in changed]
+        sizes = self._writer([changed[id] for id in changed.keys() & texts], version)(session)
+        return [id for id in ids if id in changed], sizes
+
+    def _whole_records(self, session: Session, ids: Collection[str]) -> dict[str, Record]:
+        rows = with_passages(lambda some: self._read_rows(session, list(some), ("document", "vectors")), ids)
+        return records_of(rows, ids)
+
+    def _write_again(self, ids: Collection[str]) -> None:
+        """Write documents as they are, with their passages, so that they have words again."""
+
+        def write(session: Session, ids: list[str]) -> None:
+            records = self._whole_records(session, self._lock(session, ids))
+            self._writer(list(records.values()), new_version())(session)
+
+        for batch in pages(ids):
+            self._session("index words", lambda session: write(session, batch))  # noqa: B023
 
     def remove(self, ids: list[str]) -> int:
         """Remove some documents with their passages and vectors."""
 
-        def delete(session: Session) -> int:
+        def delete(session: Session) -> tuple[int, list[SegmentSize]]:
             there = self._lock(session, ids)
-            self._tables.remove(session, there)
-            return len(there)
+            return len(there), self._tables.remove(session, there)
 
-        return self._session("delete documents", delete)
+        count, sizes = self._session("delete documents", delete)
+        self._merge(sizes)
+        return count
 
     def _lock(self, session: Session, ids: list[str]) -> list[str]:
         """Lock those documents that are there, in the order of writers, and return their ids."""
@@ -624,7 +658,12 @@ class PostgresStore(DatabaseStore):
         tables = self._tables
         counts = {str(field): self._count_rows(vectors.table) for field, vectors in tables.vectors.items()}
         missing: set[str] = set()
+        strays: dict[int, str] = {}
         for field, vectors in tables.vectors.items():
+            query = (
+                f"SELECT row FROM {vectors.table} v WHERE NOT EXISTS (SELECT FROM {tables.documents} WHERE row = v.row)"
+            )
+            strays |= {number: f"{field} of row {number}" for (number,) in self._run("check it", query)}
             query = (
                 f"SELECT d.id FROM {tables.documents} d LEFT JOIN {vectors.table} v USING (row) "
                 "WHERE (v.row IS NOT NULL) <> (%s = ANY(d.fields))"
@@ -634,11 +673,24 @@ class PostgresStore(DatabaseStore):
         missing |= {id for id, _ in disagreeing if id is not None}
         orphans = sorted(id for document, ids in disagreeing if document is None for id in ids)
         unindexed = self._session("check it", tables.missing_indexes)
+        wordless, wrong = self._session(
+            "check it", lambda session: tables.words.compare(session, tables.documents), "", _DAY
+        )
+        strays |= {number: f"words of row {number}" for number in wrong}
+        query = f"SELECT id FROM {tables.documents} WHERE row = ANY(%s)"
+        unsaid = [id for some in pages(wordless) for (id,) in self._run("check it", query, (some,))]
+        lost = self._run(
+            "check it", f"SELECT DISTINCT segment FROM {tables.words.pages} p WHERE {tables.words.stray_pages}"
+        )
         if repair and missing:
             query = f"UPDATE {tables.documents} SET digest = {SEAL} WHERE id = ANY(%s)"
             self._do("repair documents", query, (sorted(missing),))
-        if repair and orphans:
-            self._session("remove passages of no document", tables.remove_strays)
+        if repair and (orphans or strays or lost):
+            self._session("remove what no document has", lambda session: tables.remove_strays(session, list(strays)))
+        if repair and unsaid:
+            self._write_again(sorted(set(map(document_of, unsaid))))
+        while repair and self._session("merge words", tables.words.merge):
+            continue
         for vectors in tables.vectors.values() if repair else ():
             if vectors.index in unindexed:
                 self._session("index its vectors", vectors.index_again, _SLOW, _DAY)
@@ -650,7 +702,12 @@ class PostgresStore(DatabaseStore):
             counts,
             orphans=tuple(orphans),
             missing=tuple(sorted(missing)),
-            unindexed=tuple(tables.indexes[name] for name in unindexed),
+            unindexed=(
+                *(tables.indexes[name] for name in unindexed),
+                *(f"words of {id}" for id in unsaid),
+                *(strays[number] for number in sorted(strays)),
+                *(f"pages of segment {number}" for (number,) in lost),
+            ),
             repaired=repair,
             exposed=self.exposures(),
         )
