@@ -377,8 +377,8 @@ class VectorSearch:
 
     def _hits(self, session: Session, nearest: str, more: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         query = (
-            f"SELECT d.id, least(1, greatest(-1, -v.distance)), d.version, d.fields{more and f', {more}'} FROM {nearest} "
-            f"JOIN {self.documents} d USING (row) ORDER BY v.distance, d.id LIMIT %s"
+            f"SELECT d.id, least(1, greatest(-1, -v.distance)), d.version, d.fields{more and f', {more}'} "
+            f"FROM {nearest} JOIN {self.documents} d USING (row) ORDER BY v.distance, d.id LIMIT %s"
         )
         return all_rows(session, query, values)
 
