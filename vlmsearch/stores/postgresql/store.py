@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -53,6 +52,7 @@ from vlmsearch.stores.postgresql.values import (
 )
 from vlmsearch.stores.postgresql.vectors import VectorTable
 from vlmsearch.stores.postgresql.words import WordRanking
+from vlmsearch.stores.recall import SAMPLE, Recalls, identical_share
 from vlmsearch.stores.terms import AUTO, check_language
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
@@ -86,7 +86,6 @@ _BITMAP = "SET LOCAL work_mem = '64MB';"
 """Memory in which half a million rows of an index fit one by one: else all rows of their pages are looked at."""
 _BY_TERMS = f"{_BITMAP} SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0;"
 """Settings with which the planner looks terms up: it underrates what reading the terms of all documents takes."""
-_RECALLED, _NEIGHBOURS = 20, 10
 _DAY = 86_400.0
 """Seconds that work on a whole index may take."""
 
@@ -238,8 +237,7 @@ class PostgresStore(DatabaseStore):
         self._words = WordRanking(self._tables.documents, manifest.language)
         self._large: set[Field] = set()
         """The fields that are known to have more than ``exact_up_to`` vectors."""
-        self._recalls: dict[Field, tuple[int, str]] = {}
-        """Measured recalls, with the logarithm of the size of the field then."""
+        self._recalls = Recalls()
 
     def _tables_of(self, generation: str, spaces: Sequence[Space]) -> IndexTables:
         extension = self._connection.needed_extension()
@@ -283,6 +281,10 @@ class PostgresStore(DatabaseStore):
         self.needed()
         fields = [field for field in self._tables.vectors if self._is_large(field)]
         described = {f"search {field}": self._recall(field) for field in fields}
+        shares = {field: identical_share(self.sample(field, SAMPLE)) for field in fields}
+        described |= {
+            f"identical {field}": f"{100 * share:.0f} % of the vectors" for field, share in shares.items() if share
+        }
         return {"search": "HNSW" if fields else "exact", **described, **super().describe()}
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
@@ -439,25 +441,14 @@ class PostgresStore(DatabaseStore):
         return field in self._large
 
     def _recall(self, field: Field) -> str:
-        """Say how much of the exact page the index finds. It is measured again when the field has grown by a tenth."""
+        """Say how much of the exact page the index finds."""
         table = self._tables.vectors[field]
         size = self._run("measure it", "SELECT pg_relation_size(%s::regclass)", (table.table,))[0][0]
-        step = round(math.log(max(size, 1)) * 10)
-        if self._recalls.get(field, (-1, ""))[0] != step:
-            self._recalls[field] = step, self._measured_recall(field, table)
-        return self._recalls[field][1]
 
-    def _measured_recall(self, field: Field, table: VectorTable) -> str:
-        """Count how many of the nearest documents the index finds. Queries are vectors of the index."""
-        sample = self.sample(field, _RECALLED)
-        if not len(sample):
-            return "HNSW"
-        by_index = self.find_nearest(field, sample, _NEIGHBOURS, None)
-        queries = [Vector(vector) for vector in sample]
-        exact = self._exact_pages(table, queries, _NEIGHBOURS, ALWAYS, _DAY)
-        right = sum(len({hit.id for hit in a} & {hit.id for hit in b}) for a, b in zip(by_index, exact))
-        share = right / max(sum(map(len, exact)), 1)
-        return f"HNSW, recall {share:.3f} of {_NEIGHBOURS} at ef_search={self._ef_search}"
+        def exact(vectors: Vectors, limit: int, where: Filter | None) -> list[list[VersionedHit]]:
+            return self._exact_pages(table, [Vector(vector) for vector in vectors], limit, compile_filter(where), _DAY)
+
+        return self._recalls.of(self, field, size, exact)
 
     def compare_vectors(
         self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
