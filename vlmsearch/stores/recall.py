@@ -15,7 +15,7 @@ from vlmsearch.types import Document, Field, Hit, Vectors
 
 SAMPLE = 512
 """Documents of a field whose vectors and metadata are looked at."""
-MAX_ERROR = 1e-6
+_MAX_ERROR = 1e-6
 """Difference of two cosines that count as equal."""
 _QUERIES, _FILTERED, _NEIGHBOURS = 20, 10, 10
 """Queries without a filter and with each, and the nearest documents of one that are counted."""
@@ -23,7 +23,7 @@ _SHARES = (0.01, 0.1)
 """Shares of the documents that pass a filter, at least: of each kind, the ones that pass the fewest are taken."""
 _HARMLESS = 0.02
 _OTHER = 0.4
-"""The part of another document in a query: its cosine with the document is .93 where these two have nothing in common."""
+"""The part of another document in a query: its cosine with its own is .93 where the two have nothing in common."""
 Comparer: TypeAlias = Callable[[Vectors, int, Union[Filter, None]], Sequence[Sequence[Hit]]]
 """A search for the nearest documents of each vector: how many, and under which filter."""
 _KINDS = {"$eq": "an equality", "$gte": "a range", "$ne": "$ne"}
@@ -77,10 +77,10 @@ def measured_recall(
         queries = mixed[: _QUERIES if where is None else _FILTERED]
         both = zip(approximate(queries, _NEIGHBOURS, where), exact(queries, _NEIGHBOURS, where))
         pages = [(hits, best) for hits, best in both if best]
-        right = sum(hit.score >= best[-1].score - MAX_ERROR for hits, best in pages for hit in hits[: len(best)])
+        right = sum(hit.score >= best[-1].score - _MAX_ERROR for hits, best in pages for hit in hits[: len(best)])
         recalls[where] = right / max(sum(len(best) for _, best in pages), 1)
         searches += len(pages)
-        firsts += sum(bool(hits) and hits[0].score >= best[0].score - MAX_ERROR for hits, best in pages)
+        firsts += sum(bool(hits) and hits[0].score >= best[0].score - _MAX_ERROR for hits, best in pages)
     if not searches:
         return "approximate"
     text = f"approximate, recall {recalls[None]:.3f} of {_NEIGHBOURS}"
@@ -130,5 +130,5 @@ def identical_share(sample: Vectors) -> float:
     Returns:
         The share, 0 where it is below 2 %, which harmed no graph that was measured.
     """
-    count = int((sample @ sample.T >= 1 - MAX_ERROR).sum(axis=1).max(initial=0))
+    count = int((sample @ sample.T >= 1 - _MAX_ERROR).sum(axis=1).max(initial=0))
     return count / len(sample) if count > max(1, _HARMLESS * len(sample)) else 0.0

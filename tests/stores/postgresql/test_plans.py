@@ -179,8 +179,8 @@ def test_the_recall_is_measured_when_the_index_has_grown_and_remembered_until_th
         store.bind("e", SPACES)
         store.upsert(records(300))
         described = store.describe()
-        assert described["search minilm/text"].startswith("HNSW, recall ")
-        assert "at ef_search=100" in described["search minilm/text"]
+        assert described["search minilm/text"].startswith("approximate, recall ")
+        assert " passes " in described["search minilm/text"]
         measured = len(plans)
         assert measured > 0
         assert store.describe() == described
@@ -188,3 +188,14 @@ def test_the_recall_is_measured_when_the_index_has_grown_and_remembered_until_th
         store.upsert(records(1500))
         store.describe()
         assert len(plans) > measured
+
+
+def test_equal_vectors_count_as_hits_and_their_share_is_told(postgres_url: str) -> None:
+    given = records(400)
+    with open_store(f"{postgres_url}?table=equal&exact_up_to=0") as store:
+        assert isinstance(store, PostgresStore)
+        store.bind("e", SPACES)
+        store.upsert([Record(r.document, given[i % 40].vectors) for i, r in enumerate(given)])
+        described = store.describe()
+    assert float(described["search minilm/text"].split()[2]) > 0.9
+    assert described["identical minilm/text"] == "2 % of the vectors"
