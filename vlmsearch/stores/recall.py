@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import TypeAlias, Union
 
 import numpy as np
@@ -50,9 +51,8 @@ class Recalls:
             def search(vectors: Vectors, limit: int, where: Filter | None) -> list[list[Hit]]:
                 return store.search(field, vectors, limit=limit, where=where)
 
-            documents = store.get(store.sample_ids(field, SAMPLE))
-            measured = measured_recall(store.sample(field, SAMPLE), search, exact, sampled_filters(documents))
-            self._kept[field] = step, measured
+            filters = sampled_filters(store.get(store.sample_ids(field, SAMPLE)))
+            self._kept[field] = step, measured_recall(store.sample(field, SAMPLE), search, exact, filters)
         return self._kept[field][1]
 
 
@@ -93,14 +93,13 @@ def measured_recall(
 def sampled_filters(documents: Sequence[Document]) -> dict[Comparison, float]:
     """Return filters on metadata that documents have, with the share of the documents that pass.
 
-    There is an equality, a range of a number and a ``$ne`` that pass few, and others that pass more, as far as there
-    are any.
+    There are equalities, ranges of numbers and ``$ne``, as far as the metadata have any: some pass few documents.
 
     Args:
         documents: A sample of an index.
     """
     values = [(key, value) for document in documents for key, value in document.metadata.items()]
-    pairs = [(key, normalise(one)) for key, value in values for one in dict.fromkeys(values_of(value))]
+    pairs = [(key, normalise(part)) for key, value in values for part in dict.fromkeys(values_of(value))]
     counts, passing, above = Counter(pairs), Counter[Comparison](), Counter[str]()
     for (key, value), count in counts.items():
         passing[Comparison(key, "$eq", value)] = count
@@ -110,19 +109,15 @@ def sampled_filters(documents: Sequence[Document]) -> dict[Comparison, float]:
         above[key] += counts[key, value]
         passing[Comparison(key, "$gte", value)] = above[key]
     filters: dict[Comparison, float] = {}
-    for kind in _KINDS:
-        for share in _SHARES:
-            enough = {
-                where: n for where, n in passing.items() if where.operator == kind and n >= share * len(documents)
-            }
-            if enough:
-                fewest = min(enough, key=enough.__getitem__)
-                filters[fewest] = enough[fewest] / len(documents)
+    for kind, share in product(_KINDS, _SHARES):
+        enough = {where: n for where, n in passing.items() if where.operator == kind and n >= share * len(documents)}
+        if fewest := min(enough, key=passing.__getitem__, default=None):
+            filters[fewest] = passing[fewest] / len(documents)
     return filters
 
 
 def identical_share(sample: Vectors) -> float:
-    """Return the share of vectors that are equal to one another, of which there are the most.
+    """Return the share of the largest group of equal vectors.
 
     Args:
         sample: Vectors of length one. Those whose cosine is 1 count as equal.

@@ -222,7 +222,7 @@ class ChromaVectorStore(RowByRowStore):
         return {field: f"{100 * share:.0f} % {_IDENTICAL}" for field, share in shares.items() if share}
 
     def with_rows(self, report: CheckReport, rows: Mapping[str, AnyRow], journal: WriteJournal) -> CheckReport:
-        """Return the report of a check with its documents, passages that are not in order, and equal vectors."""
+        """Return the report of a check with its documents, passages and equal vectors."""
         identical = tuple(f"{field}: {text}" for field, text in self._identical().items())
         return replace(super().with_rows(report, rows, journal), identical=identical)
 
