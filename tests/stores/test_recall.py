@@ -49,7 +49,9 @@ def test_the_weakest_filter_and_missing_first_hits_are_told(
 
 def test_of_equal_vectors_any_is_a_hit() -> None:
     twins = [Record(Document(f"x{r.document.id}"), r.vectors) for r in RECORDS for _ in range(20)]
-    text = measured_recall(SAMPLE, search, lambda *query: search(*query, records=[*twins, *RECORDS]), {})
+    text = measured_recall(
+        SAMPLE, search, lambda vectors, limit, where: search(vectors, limit, where, [*twins, *RECORDS]), {}
+    )
     assert text.startswith("approximate, recall 0.")
     for records in (twins, [*RECORDS, *twins][::-1]):
 
