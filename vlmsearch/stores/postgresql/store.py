@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -61,6 +62,7 @@ from vlmsearch.stores.postgresql.values import (
 from vlmsearch.stores.postgresql.vectors import DAY, MAX_EF_SEARCH, VectorSearch, VectorTable, array_of
 from vlmsearch.stores.postgresql.words import ONE_MOMENT, WordRanking
 from vlmsearch.stores.postings import MAX_ROWS, Postings
+from vlmsearch.stores.recall import SAMPLE, Recalls, identical_share
 from vlmsearch.stores.terms import AUTO, check_language
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
@@ -238,6 +240,7 @@ class PostgresStore(DatabaseStore):
             with suppress(BackendError):  # as it may not where it only reads
                 self._connection.run("mark its tables", lambda session: self._tables.mark(session, unmarked))
         self._words = WordRanking(self._tables, manifest.language)
+        self._recalls = Recalls()
         self._vectors = self._search_of(self._tables.documents, self._tables.vectors)
 
     def _search_of(self, documents: str, tables: Mapping[Field, VectorTable]) -> VectorSearch:
@@ -272,7 +275,14 @@ class PostgresStore(DatabaseStore):
     def describe(self) -> dict[str, str]:
         """Return how the store searches, for people; the recall of an index of vectors is measured."""
         self.needed()
-        return {**self._vectors.describe(), **super().describe()}
+        described = {"search": "exact"}
+        for field, size in self._vectors.approximate().items():
+            described["search"] = "approximate"
+            exact = partial(self._vectors.find_exactly, field, timeout=DAY)
+            described[f"search {field}"] = self._recalls.of(self, field, size, exact)
+            if share := identical_share(self.sample(field, SAMPLE)):
+                described[f"identical {field}"] = f"{100 * share:.0f} % of the vectors"
+        return {**described, **super().describe()}
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
