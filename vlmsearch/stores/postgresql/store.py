@@ -314,7 +314,7 @@ class PostgresStore(DatabaseStore):
             self._merge(self._session("write documents", self._writer(batch, new_version())))
 
     def _writer(self, records: Sequence[Record], version: str) -> Callable[[Session], list[SegmentSize]]:
-        """Return a function that adds or replaces records, and returns the sizes of all segments of words."""
+        """Return a function that adds or replaces records. It returns the sizes of all segments of words."""
         rows = sorted(rows_of(records), key=lambda row: row.document.id)
         words, language = list[Postings](), self.needed().language
         for places in batches(range(len(rows)), MAX_ROWS):
@@ -685,7 +685,7 @@ class PostgresStore(DatabaseStore):
         )
         strays |= {number: f"words of row {number}" for number in wrong}
         query = f"SELECT id FROM {tables.documents} WHERE row = ANY(%s)"
-        unsaid = [id for some in pages(wordless) for (id,) in self._run("check it", query, (some,))]
+        unsaid = [id for some in batches(wordless, PAGE) for (id,) in self._run("check it", query, (some,))]
         lost = self._run(
             "check it", f"SELECT DISTINCT segment FROM {tables.words.pages} p WHERE {tables.words.stray_pages}"
         )
