@@ -304,7 +304,7 @@ class PostgresStore(DatabaseStore):
         self._vectors.maintain()
 
     def _writer(self, records: Sequence[Record], version: str) -> Callable[[Session], list[SegmentSize]]:
-        """Return a function that adds or replaces records, and returns the sizes of all segments of words."""
+        """Return a function that adds or replaces records. It returns the sizes of all segments of words."""
         rows = sorted(rows_of(records), key=lambda row: row.document.id)
         words, language = list[Postings](), self.needed().language
         for places in batches(range(len(rows)), MAX_ROWS):

@@ -238,7 +238,7 @@ class IndexTables:
         return self._forget(session, self._delete(session, f"id = ANY(%s::text[] || {self.passages})", (ids, ids)))
 
     def remove_strays(self, session: Session, numbers: Sequence[int]) -> None:
-        """Remove the passages of no document, and what there is beside the documents of numbers that none has."""
+        """Remove the passages of no document, and what there is of numbers that no row has."""
         stray = f"SELECT unnest(w.ids) FROM ({self.wrong_passages}) w WHERE w.id IS NULL"
         self._forget(session, [*numbers, *self._delete(session, f"id IN ({stray})", ())])
         session.execute(f"DELETE FROM {self.words.pages} p WHERE {self.words.stray_pages}")
@@ -249,7 +249,7 @@ class IndexTables:
         return [number for (number,) in all_rows(session, query, values)]
 
     def _forget(self, session: Session, numbers: list[int], words: Sequence[Postings] = ()) -> list[SegmentSize]:
-        """Remove what the tables beside the documents have of rows that are gone, and add the words of others."""
+        """Remove what other tables have of rows that are gone, and add words of new ones."""
         for table in self.vectors.values() if numbers else ():
             table.forget(session, numbers)
         return self.words.append(session, words, numbers)
