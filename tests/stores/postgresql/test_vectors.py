@@ -123,7 +123,9 @@ def test_a_search_follows_the_graph_and_scans_the_signs_of_later_rows(store: Pos
     (plan,) = plans
     described = store.describe()
     assert described["search"] == "approximate"
-    has_graph = "graphs" in described["search minilm/text"]
+    assert described["search minilm/text"].startswith("approximate, recall ")
+    assert " passes " in described["search minilm/text"]
+    has_graph = store._vectors._size(TEXT).has_graphs
     assert ("graph_vector_idx" in plan) == has_graph
     assert "$bits" in plan
 

@@ -59,7 +59,7 @@ def _of_one_size(sizes: Sequence[SegmentSize]) -> list[int]:
 
 
 def _tier(size: SegmentSize) -> int:
-    return int(math.log(size.rows + size.dead, _TIER))
+    return int(math.log(max(size.rows + size.dead, 1), _TIER))
 
 
 def _has_many_dead(sizes: Sequence[SegmentSize]) -> bool:
