@@ -192,8 +192,7 @@ def test_a_check_names_what_somebody_damaged_and_puts_it_right(
     assert not report.clean
     assert any(line.startswith(said) for line in (*report.unindexed, *report.missing))
     assert store.check(repair=True).repaired
-    after = store.check()
-    assert after.clean or not (after.unindexed or after.orphans)
+    assert store.check().clean == (name != "vectors deleted")  # nobody can make these up, and all others stay
     assert_right(store)
     assert len(store) == (58 if name == "documents deleted" else 60)
 

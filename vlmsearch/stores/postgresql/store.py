@@ -544,10 +544,10 @@ class PostgresStore(DatabaseStore):
     # ---- the server
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Compare documents with the vectors and passages that there are, and look for their indexes.
+        """Compare documents with the vectors, words and passages that there are, and look for their indexes.
 
-        A document, its passages and its vectors are written in one transaction, so they agree unless somebody else
-        wrote. A repair makes an index that was dropped, as for a first load of many documents.
+        A document and all that belongs to it are written in one transaction, so they agree unless somebody else wrote.
+        A repair makes an index that was dropped, as for a first load of many documents. It merges words that are due.
         """
         self.needed()
         tables = self._tables
@@ -580,10 +580,10 @@ class PostgresStore(DatabaseStore):
         if repair and missing:
             query = f"UPDATE {tables.documents} SET digest = {SEAL} WHERE id = ANY(%s)"
             self._do("repair documents", query, (sorted(missing),))
+        if repair and unsaid:  # first, with the vectors that these documents have by their numbers of now
+            self._write_again(sorted(set(map(document_of, unsaid))))
         if repair and (orphans or strays or lost):
             self._session("remove what no document has", lambda session: tables.remove_strays(session, list(strays)))
-        if repair and unsaid:
-            self._write_again(sorted(set(map(document_of, unsaid))))
         while repair and self._session("merge words", tables.words.merge):
             continue
         due = self._vectors.due()
