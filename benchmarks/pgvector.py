@@ -94,11 +94,9 @@ class OtherProcess(Contender):
         ours, theirs = Pipe()
         command = [sys.executable, pgvector_process.__file__, str(theirs.fileno()), f"{url}{prefix}", str(dim)]
         environment = {**os.environ, "PYTHONPATH": str(folder)}
-        with subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()]) as process:  # noqa: S603
+        with subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()]), ours:  # noqa: S603
             theirs.close()
             yield cls(ours, prefix)
-            if process.poll() is None:
-                ours.send(None)
 
     def ask(self, what: str, *values: object) -> tuple[Cost, Any]:
         """Send a request, and wait for the reply."""
@@ -342,15 +340,15 @@ def main(
     Times are milliseconds of processors, server + client, in the middle; of the wall where the server is elsewhere. The
     ratio is the time of the second column as a multiple of the first's.
     """
-    meter = Meter()
     with psycopg.connect(url, autocommit=True) as session, ExitStack() as stack:
-        if session.execute("SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace").fetchone():
+        if session.execute("SELECT 1 FROM pg_class WHERE relnamespace = 'public'::regnamespace").fetchone():
             raise click.UsageError("the database has tables already: take an empty one")
         for name in ("max_parallel_workers_per_gather", "max_parallel_maintenance_workers"):
             # workers are processes of their own, whose time is gone with them
             session.execute(f'ALTER DATABASE "{session.info.dbname}" SET {name} = 0; SET {name} = 0')
         session.execute("CREATE EXTENSION vector")
         register_vector(session)
+        meter = Meter(session.info.backend_pid)
         builds = {"postgresql:": Path(vlmsearch.__file__).parents[1], **({str(against): against} if against else {})}
         bare = {
             "pgvector, hnsw": Hnsw(meter, session, dim, ef_search),

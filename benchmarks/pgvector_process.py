@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -35,11 +36,14 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """The cost of calls in this process, and in the processes of the server that answer it."""
+    """The cost of calls in this process, and in some processes of the server that answer it."""
 
-    def __init__(self) -> None:
-        self._pids: set[int] = set()
+    def __init__(self, *pids: int) -> None:
+        self._pids = set(pids)
         self._trips = 0
+
+    def watch(self) -> None:
+        """Count every connection from now on, and every wait, as long as this process lives."""
         begin, wait = psycopg.Connection.__init__, waiting.wait
 
         def begun(session: psycopg.Connection[Any], pgconn: psycopg.pq.abc.PGconn, *values: Any) -> None:
@@ -126,10 +130,13 @@ def _parsed(where: dict[str, object] | None) -> object:
 def serve(requests: Connection, url: str, dim: int) -> None:
     """Answer requests until there are no more."""
     meter = Meter()
+    meter.watch()
     index = MeasuredIndex(url, dim)
-    while (request := requests.recv()) is not None:
-        name, *values = request
-        requests.send(meter.measure(getattr(index, name)(*values)))
+    with suppress(EOFError):
+        while True:
+            name, *values = requests.recv()
+            cost, answer = meter.measure(getattr(index, name)(*values))
+            requests.send((tuple(cost), answer))
 
 
 if __name__ == "__main__":
