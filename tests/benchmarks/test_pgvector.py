@@ -15,7 +15,7 @@ def test_builds_and_bare_tables_stand_beside_each_other(postgres_url: str) -> No
     url = f"{postgres_url.rpartition('/')[0]}/bench_pgvector"
     with psycopg.connect(postgres_url, autocommit=True) as session:
         session.execute("CREATE DATABASE bench_pgvector")
-    sizes = ["--documents", "2000", "--timed", "500", "--dim", "64", "--calls", "2", "--queries", "5"]
+    sizes = ["--documents", "2000", "--timed", "500", "--dim", "64", "--calls", "2"]
     done = CliRunner().invoke(main, ["--url", url, "--against", ALL[1], *sizes], catch_exceptions=False)
     _, names, *lines = (line.split("\t") for line in done.output.splitlines())
     assert names == ["figure", *ALL, "ratio"]
