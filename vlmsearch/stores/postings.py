@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,13 @@ _REMEMBERED = 500_000
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 _Scores = NDArray[np.float32]
+
+
+class PlaceMask(Protocol):
+    """Which of all places are meant: an array, or what is looked up as one."""
+
+    def __getitem__(self, places: Rows, /) -> Mask:
+        """Return whether each of some places, which rise, is meant."""
 
 
 class TextCounts(NamedTuple):
@@ -149,49 +157,6 @@ class _Keys(dict[str, int]):
 
 
 _KEYS = _Keys()
-_SIGNED = 2**63
-
-
-class TermCounts(NamedTuple):
-    """The terms of one document, for stores that keep them in its row.
-
-    Attributes:
-        keys: Keys of the distinct terms, as signed numbers of 64 bits.
-        times: How often each is there.
-        length: Number of terms.
-        language: Language of the document; "" where it has no terms.
-    """
-
-    keys: list[int]
-    times: list[int]
-    length: int
-    language: str
-
-
-def term_key(term: str) -> int:
-    """Return the key of a term as a signed number of 64 bits."""
-    key = _KEYS[term]
-    return key if key < _SIGNED else key - 2 * _SIGNED
-
-
-def term_counts(text: str, language: str) -> TermCounts:
-    """Count the terms of a text, for an index of this language.
-
-    Args:
-        text: The text.
-        language: The language of the index.
-
-    Returns:
-        The terms and their numbers.
-
-    Example:
-        >>> term_counts("a dog and two dogs", "auto")[1:]
-        ([1, 2, 1, 1], 5, 'en')
-    """
-    terms, own = terms_of(text, language)
-    counted = Counter(terms)
-    times = [min(count, 32_767) for count in counted.values()]
-    return TermCounts([term_key(term) for term in counted], times, len(terms), own if terms else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,21 +204,28 @@ class Postings:
         firsts = np.flatnonzero(_begins(all_keys) | _begins(places))  # of a term that is there several times
         times = np.minimum(np.diff(firsts, append=len(places)), 65_535)
         counted = np.array(lengths, np.uint32)
-        made = _sorted(np.array(rows, np.int64), counted, all_keys[firsts], places[firsts], times, frozenset(languages))
+        made = sorted_postings(
+            np.array(rows, np.int64), counted, all_keys[firsts], places[firsts], times, frozenset(languages)
+        )
         return made.only(counted > 0)
 
     @classmethod
     def joined(cls, parts: Sequence[Postings]) -> Postings:
-        """Return the postings of all parts, at least one. The rows of each are behind those of the one before."""
+        """Return the postings of all parts, at least one, whose rows are others in each."""
         if len(parts) == 1:
             return parts[0]
-        offsets = np.cumsum([0, *(len(part.rows) for part in parts)])
-        return _sorted(
-            np.concatenate([part.rows for part in parts]),
-            np.concatenate([part.lengths for part in parts]),
-            np.concatenate([np.repeat(part.keys, np.diff(part.starts)) for part in parts]),
-            np.concatenate([part.places + offset for part, offset in zip(parts, offsets)]),
-            np.concatenate([part.times for part in parts]),
+        rows = np.concatenate([part.rows for part in parts])
+        order = np.argsort(rows, kind="stable")
+        ranks = np.argsort(order)
+        firsts = np.cumsum([0, *(len(part) for part in parts)])
+        places = np.concatenate([ranks[first + part.places] for part, first in zip(parts, firsts)])
+        by_place = np.argsort(places.astype(np.uint16), kind="stable")  # as `sorted_postings` needs them
+        return sorted_postings(
+            rows[order],
+            np.concatenate([part.lengths for part in parts])[order],
+            np.concatenate([np.repeat(part.keys, np.diff(part.starts)) for part in parts])[by_place],
+            places[by_place],
+            np.concatenate([part.times for part in parts])[by_place],
             frozenset().union(*(part.languages for part in parts)),
         )
 
@@ -266,7 +238,7 @@ class Postings:
             return self
         keys, new_places = np.repeat(self.keys, np.diff(self.starts)), np.cumsum(kept) - 1
         stay = kept[self.places]
-        return _sorted(
+        return sorted_postings(
             self.rows[kept],
             self.lengths[kept],
             keys[stay],
@@ -295,7 +267,7 @@ class Postings:
         ]
 
 
-def _sorted(
+def sorted_postings(
     rows: Rows,
     lengths: NDArray[np.uint32],
     keys: NDArray[np.uint64],
@@ -361,7 +333,7 @@ class WordTable:
     """The words of an index at one instant, ranked by BM25. Never changed; may be used from several threads.
 
     Args:
-        parts: Postings whose ``rows`` are places of documents, each behind the one before.
+        parts: Postings whose ``rows`` are places of documents, in the order of their first ones.
         alive: For each place, whether its document is still there; None for all.
 
     Attributes:
@@ -375,7 +347,7 @@ class WordTable:
         (TextCounts(short=1, long=0), [0])
     """
 
-    def __init__(self, parts: Sequence[Postings], alive: Mask | None) -> None:
+    def __init__(self, parts: Sequence[Postings], alive: PlaceMask | None) -> None:
         masks = [None if alive is None or (mask := alive[part.rows]).all() else mask for part in parts]
         long = [part.lengths > SHORT for part in parts]
         kept = [of_part if mask is None else of_part & mask for of_part, mask in zip(long, masks)]
@@ -389,9 +361,33 @@ class WordTable:
             for part, mask, of_part in zip(parts, masks, long)
         ]
 
+    def having(self, parts: Sequence[Postings]) -> WordTable:
+        """Return a table of the same documents, which has other terms of them."""
+        table = copy(self)
+        table._segments = [replace(own, postings=part) for own, part in zip(self._segments, parts)]  # noqa: SLF001
+        return table
+
     def terms(self, query: Sequence[QueryTerm]) -> list[Term]:
         """Return the terms of a query, each with the numbers of texts that hold it."""
-        return self._counted(query, [_term_spans(segment.postings, query) for segment in self._segments])
+        return self._counted(query, self._spans(query))
+
+    def _spans(self, query: Sequence[QueryTerm]) -> list[_TermSpans]:
+        """Return where the postings of each segment have the terms of a query."""
+        asked = {
+            languages: [[_KEYS[term] for term in asked.of(languages)] for asked in query]
+            for languages in {segment.postings.languages for segment in self._segments}
+        }
+        keys = {
+            languages: np.array([key for own in of_terms for key in own], np.uint64)
+            for languages, of_terms in asked.items()
+        }
+        spans_by_segment = []
+        for postings in (segment.postings for segment in self._segments):
+            spans = iter(postings.spans(keys[postings.languages]))
+            spans_by_segment.append(
+                [[span for span in islice(spans, len(own)) if span[0] < span[1]] for own in asked[postings.languages]]
+            )
+        return spans_by_segment
 
     def _counted(self, query: Sequence[QueryTerm], spans_by_segment: Sequence[_TermSpans]) -> list[Term]:
         holding = np.zeros((len(query), 2), np.int64)
@@ -401,7 +397,7 @@ class WordTable:
         return [Term(asked.term, asked.times, TextCounts(*count)) for asked, count in zip(query, holding.tolist())]
 
     def best(
-        self, query: Sequence[QueryTerm], limit: int, passing: Mask | None = None
+        self, query: Sequence[QueryTerm], limit: int, passing: PlaceMask | None = None
     ) -> tuple[Rows, _Scores, list[Term]]:
         """Find the places of the best documents.
 
@@ -413,17 +409,17 @@ class WordTable:
         Returns:
             The places, best first and then rising; their scores, above 0; and the terms, as `terms` gives them.
         """
-        spans_by_segment = [_term_spans(segment.postings, query) for segment in self._segments]
+        spans_by_segment = self._spans(query)
         terms = self._counted(query, spans_by_segment)
         chosen = _BestRows(limit)
         for segment, spans_of_terms in zip(self._segments, spans_by_segment):
             if not any(spans_of_terms):
                 continue
-            scores = self._segment_scores(segment, spans_of_terms, terms)
-            wanted = np.flatnonzero(scores > chosen.min_score if chosen.is_full else scores)
-            for mask in (segment.alive, None if passing is None else passing[segment.postings.rows]):
+            rows, scores = segment.postings.rows, self._segment_scores(segment, spans_of_terms, terms)
+            wanted = chosen.better(rows, scores)
+            for mask in (segment.alive, None if passing is None else passing[rows]):
                 wanted = wanted if mask is None else wanted[mask[wanted]]
-            chosen.add(segment.postings.rows[wanted], scores[wanted])
+            chosen.add(rows[wanted], scores[wanted])
         return (*chosen.ranked(), terms)
 
     def all_scores(self, query: Sequence[QueryTerm], count: int) -> tuple[_Scores, list[Term]]:
@@ -436,7 +432,7 @@ class WordTable:
         Returns:
             The score at each place, 0 for a document that shares no term; and the terms, as `terms` gives them.
         """
-        spans_by_segment = [_term_spans(segment.postings, query) for segment in self._segments]
+        spans_by_segment = self._spans(query)
         terms = self._counted(query, spans_by_segment)
         scores = np.zeros(count, np.float32)
         for segment, spans_of_terms in zip(self._segments, spans_by_segment):
@@ -447,9 +443,13 @@ class WordTable:
     def _segment_scores(self, segment: _Segment, spans_of_terms: _TermSpans, terms: Sequence[Term]) -> _Scores:
         scores = np.zeros(len(segment.postings), np.float32)
         for term, spans in zip(terms, spans_of_terms):
-            weight = term.times * idf(term.holding, self.texts) * (K1 + 1)
-            for places, values in _values(segment, spans, weight):
-                scores[places] += values
+            if spans:
+                places, times = _together(segment.postings, spans)
+                values, below = times.astype(np.float32), segment.norms.take(places)
+                below += values
+                values *= np.float32(term.times * idf(term.holding, self.texts) * (K1 + 1))
+                values /= below
+                np.add.at(scores, places, values)
         return scores
 
     def scores(self, query: Sequence[QueryTerm], places: Rows) -> tuple[_Scores, list[Term]]:
@@ -462,7 +462,7 @@ class WordTable:
         Returns:
             The score of each, 0 for one that shares no term; and the terms, as `terms` gives them.
         """
-        spans_by_segment = [_term_spans(segment.postings, query) for segment in self._segments]
+        spans_by_segment = self._spans(query)
         terms = self._counted(query, spans_by_segment)
         scores = np.zeros(len(places), np.float32)
         for segment, spans_of_terms in zip(self._segments, spans_by_segment):
@@ -481,41 +481,27 @@ _TermSpans = list[list[tuple[int, int]]]
 """For each term of a query, the spans of its postings that are not empty."""
 
 
-def _term_spans(postings: Postings, query: Sequence[QueryTerm]) -> _TermSpans:
-    asked = [term.of(postings.languages) for term in query]
-    keys = np.array([_KEYS[term] for terms in asked for term in terms], np.uint64)
-    spans = iter(postings.spans(keys))
-    return [[span for span in (next(spans) for _ in terms) if span[0] < span[1]] for terms in asked]
+def keys_of(query: Sequence[QueryTerm], languages: Collection[str]) -> NDArray[np.uint64]:
+    """Return the keys, rising, of what documents in some languages have in the place of terms."""
+    return np.unique(np.array([_KEYS[term] for asked in query for term in asked.of(languages)], np.uint64))
 
 
 def _holding(segment: _Segment, spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Count the short and the long texts that hold a term."""
     if not spans:
         return 0, 0
-    places = segment.postings.places[slice(*spans[0])] if len(spans) == 1 else _together(segment.postings, spans)[0]
+    places, _ = _together(segment.postings, spans)
     if segment.alive is not None:
-        places = places[segment.alive[places]]
-    long = int(np.count_nonzero(segment.is_long[places]))
+        places = places[segment.alive.take(places)]
+    long = int(np.count_nonzero(segment.is_long.take(places)))
     return len(places) - long, long
 
 
-def _values(
-    segment: _Segment, spans: Sequence[tuple[int, int]], weight: float
-) -> Iterable[tuple[NDArray[Any], _Scores]]:
-    """Yield what a term adds to the scores of its documents, with their places."""
-    if not spans:
-        return
+def _together(postings: Postings, spans: Sequence[tuple[int, int]]) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    """Return the postings of terms that are one: their places, each once, and how often any of them is there."""
     if len(spans) == 1:
         start, end = spans[0]
-        places, times = segment.postings.places[start:end], segment.postings.times[start:end]
-    else:
-        places, times = _together(segment.postings, spans)
-    counted = times.astype(np.float32)
-    yield places, np.float32(weight) * counted / (counted + segment.norms[places])
-
-
-def _together(postings: Postings, spans: Sequence[tuple[int, int]]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the postings of terms that are one: their places, each once, and how often any of them is there."""
+        return postings.places[start:end].astype(np.intp), postings.times[start:end]  # fast to look up by
     total = np.zeros(len(postings), np.uint32)
     for start, end in spans:
         total[postings.places[start:end]] += postings.times[start:end]
@@ -528,22 +514,22 @@ class _BestRows:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.min_score = 0.0
-        """The score that one behind the others has to exceed.
-
-        It holds once there are as many as wanted.
-        """
+        self._min_score = 0.0
+        """The score of the last one, once there are as many as wanted."""
+        self._last = -1
+        """The last place of all that were seen."""
         self._places: list[Rows] = [np.empty(0, np.int64)]
         self._scores: list[_Scores] = [np.empty(0, np.float32)]
         self._count = 0
 
-    @property
-    def is_full(self) -> bool:
-        """Return whether there are as many as wanted."""
-        return self.min_score > 0
+    def better(self, places: Rows, scores: _Scores) -> Rows:
+        """Return which of more documents may be among the best. Equal scores are in the order of the places."""
+        is_among = self._min_score > 0 and places[0] < self._last
+        self._last = max(self._last, int(places[-1]))
+        return np.flatnonzero(scores >= self._min_score if is_among else scores > self._min_score)
 
     def add(self, places: Rows, scores: _Scores) -> None:
-        """Look at more documents, whose places are behind those of all before."""
+        """Take documents among the best."""
         self._places.append(places)
         self._scores.append(scores)
         self._count += len(places)
@@ -555,9 +541,10 @@ class _BestRows:
         if len(scores) > self.limit:
             last = np.partition(scores, len(scores) - self.limit)[len(scores) - self.limit]
             better = scores > last
-            equal = np.flatnonzero(scores == last)[: self.limit - int(np.count_nonzero(better))]  # the first ones
-            better[equal] = True
-            places, scores, self.min_score = places[better], scores[better], float(last)
+            equal = np.flatnonzero(scores == last)
+            first = np.argsort(places[equal], kind="stable")[: self.limit - int(np.count_nonzero(better))]
+            better[equal[first]] = True
+            places, scores, self._min_score = places[better], scores[better], float(last)
         self._places, self._scores, self._count = [places], [scores], len(places)
 
     def ranked(self) -> tuple[Rows, _Scores]:

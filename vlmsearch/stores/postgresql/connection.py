@@ -403,12 +403,6 @@ class PostgresConnection:
 
     def _installed(self, session: Session) -> str:
         """Return the schema that pgvector is installed in; "" where it is not."""
-        (role,) = all_rows(session, "SELECT current_setting('session_replication_role')")[0]
-        if role == "replica":
-            raise ConfigError(
-                f"{self.name} has session_replication_role=replica for this role, so that deleted documents would "
-                "leave their vectors behind: ALTER ROLE name RESET session_replication_role"
-            )
         query = (
             "SELECT n.nspname, e.extversion FROM pg_extension e "
             "JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"

@@ -38,7 +38,7 @@ _TABLES = (
     "CASE WHEN EXISTS (SELECT FROM pg_constraint WHERE conrelid = c.oid AND contype IN ('c', 't', 'x')) "
     "THEN 'it has a check' END,"
     "CASE WHEN EXISTS (SELECT FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam "
-    "WHERE i.indrelid = c.oid AND (i.indpred IS NOT NULL OR i.indexprs IS NOT NULL AND m.amname <> 'hnsw')) "
+    "WHERE i.indrelid = c.oid AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL AND m.amname <> 'hnsw')) "
     "THEN 'it has an index on an expression' END,"
     "CASE WHEN EXISTS (SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
     "LEFT JOIN pg_type e ON e.oid = t.typelem WHERE a.attrelid = c.oid AND a.attnum > 0 "

@@ -18,7 +18,7 @@ from vlmsearch.stores.postings import Postings
 
 PAGE = 500
 """Postings of a page at about, where it has several terms."""
-PART = 500
+PART = 1_900
 """Postings of a term in one page at most."""
 _COST_OF_TERM = 2.5
 """Room that a term takes beside its postings, in postings."""
@@ -84,13 +84,18 @@ def terms_of_page(body: bytes) -> PageTerms:
     count = int.from_bytes(body[:2], "little")
     keys = np.frombuffer(body, "<u8", count, 2)
     counts = np.frombuffer(body, "<u2", count, 2 + 8 * count)
-    total, start = int(counts.sum()), 2 + 10 * count
+    start = 2 + 10 * count
+    total = (len(body) - start) // 4
     places = np.frombuffer(body, "<u2", total, start)
     return PageTerms(keys, counts, places, np.frombuffer(body, "<u2", total, start + 2 * total))
 
 
-def unpacked(bodies: Iterable[bytes]) -> tuple[NDArray[np.uint64], NDArray[np.uint16], NDArray[np.uint16]]:
-    """Return keys, places and times of the postings of all pages, which are in order: one of each a posting."""
+PostingItems = tuple[NDArray[np.uint64], NDArray[np.uint16], NDArray[np.uint16]]
+"""Keys, places and times of postings: one of each a posting."""
+
+
+def unpacked(bodies: Iterable[bytes]) -> PostingItems:
+    """Return the postings of all pages, which are in order."""
     pages = [terms_of_page(body) for body in bodies]
     return (
         np.concatenate([np.empty(0, np.uint64), *(np.repeat(page.keys, page.counts) for page in pages)]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,14 +10,22 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pgvector import Vector
 from psycopg import errors
 
 from vlmsearch._util.arguments import check_bounds
-from vlmsearch._util.batching import PAGE, groups, pages
+from vlmsearch._util.batching import PAGE, batches, groups, pages
+from vlmsearch._util.cancellation import CancelToken
 from vlmsearch.errors import BackendError, ConfigError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
-from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart, records_of, with_passages
+from vlmsearch.stores.documents import (
+    DatabaseStore,
+    DocumentRow,
+    RowCount,
+    RowPart,
+    records_of,
+    with_passages,
+    words_of_row,
+)
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
@@ -35,13 +42,12 @@ from vlmsearch.stores.postgresql.connection import (
     quoted,
 )
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables, exposures, proof_of
+from vlmsearch.stores.postgresql.segments import SegmentSize, is_due
 from vlmsearch.stores.postgresql.tables import SEAL, IndexTables, measure, rename_earlier, rough_size
 from vlmsearch.stores.postgresql.values import (
-    ALWAYS,
     COLUMNS,
     IS_DOCUMENT,
     STATE,
-    Condition,
     among,
     check_size,
     compile_filter,
@@ -51,8 +57,9 @@ from vlmsearch.stores.postgresql.values import (
     row_of,
     unescape,
 )
-from vlmsearch.stores.postgresql.vectors import VectorTable
-from vlmsearch.stores.postgresql.words import WordRanking
+from vlmsearch.stores.postgresql.vectors import DAY, MAX_EF_SEARCH, VectorSearch, VectorTable, array_of
+from vlmsearch.stores.postgresql.words import ONE_MOMENT, WordRanking
+from vlmsearch.stores.postings import MAX_ROWS, Postings
 from vlmsearch.stores.terms import AUTO, check_language
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
@@ -74,21 +81,6 @@ from vlmsearch.types import (
 
 T = TypeVar("T")
 _WRITES = 500
-_EXACT_MATCHES = 10_000
-"""Documents that pass a filter and are compared one by one.
-
-There is an index of vectors.
-"""
-_MAX_EF_SEARCH = 1000
-_SCAN = "SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
-"""Settings with which the planner follows the index of vectors, whatever it thinks of a filter."""
-_BITMAP = "SET LOCAL work_mem = '64MB';"
-"""Memory in which half a million rows of an index fit one by one: else all rows of their pages are looked at."""
-_BY_TERMS = f"{_BITMAP} SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0;"
-"""Settings with which the planner looks terms up: it underrates what reading the terms of all documents takes."""
-_RECALLED, _NEIGHBOURS = 20, 10
-_DAY = 86_400.0
-"""Seconds that work on a whole index may take."""
 
 
 class PostgresStore(DatabaseStore):
@@ -98,9 +90,10 @@ class PostgresStore(DatabaseStore):
     a passfile (PGPASSFILE, ~/.pgpass), the user from the URL or PGUSER. `PostgresOptions` has all else about the
     connection. ``schema`` is a schema of the database, ``table`` the name with which the index's tables begin.
 
-    A field is searched exactly up to ``exact_up_to`` documents, and by an HNSW index from then on. `vlmsearch info`
-    measures its recall. ``ef_search`` is the number of candidates that a search of it keeps, from 1 to 1,000: more find
-    more, and take longer. A filter that few documents pass is answered exactly. ``language`` is that of a new index, by
+    A field is searched exactly up to ``exact_up_to`` documents, and by the signs of its vectors from then on.
+    `vlmsearch info` measures its recall. A filter that few documents pass is answered exactly. ``graph_from`` vectors
+    or more get an HNSW graph in the background. ``ef_search`` is the number of candidates that a search of it keeps,
+    from 1 to 1,000: more find more, and take longer. ``language`` is that of a new index, by
     whose stems words are compared: see `vlmsearch.stores.terms`.
 
     HNSW is by Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical
@@ -118,7 +111,8 @@ class PostgresStore(DatabaseStore):
         schema: str = "public",
         table: str = "vlmsearch",
         exact_up_to: int = 20_000,
-        ef_search: int = 100,
+        ef_search: int = 400,
+        graph_from: int = 200_000,
         language: str | None = None,
         options: PostgresOptions = DEFAULT_OPTIONS,
     ) -> None:
@@ -126,8 +120,8 @@ class PostgresStore(DatabaseStore):
         check_name("table", table)
         if language is not None:
             check_language(language)
-        check_bounds(0, 2**31 - 1, exact_up_to=exact_up_to)
-        check_bounds(1, _MAX_EF_SEARCH, ef_search=ef_search)
+        check_bounds(0, 2**31 - 1, exact_up_to=exact_up_to, graph_from=graph_from)
+        check_bounds(1, MAX_EF_SEARCH, ef_search=ef_search)
         connection = location
         if isinstance(connection, str):
             connection = connect(PostgresAddress.parse(connection), options)
@@ -137,7 +131,9 @@ class PostgresStore(DatabaseStore):
         self._connection = connection
         self._schema, self._table = schema, table
         self._slots, self._rejects = quoted(schema, f"{table}_index"), quoted(schema, f"{table}_rejects")
-        self._exact_up_to, self._ef_search = exact_up_to, ef_search
+        self._exact_up_to, self._ef_search, self._graph_from = exact_up_to, ef_search, graph_from
+        self._closing = CancelToken()
+        self._vectors = self._search_of("", {})
         self._proof_of_slots = ""
         """Statements that prove that the tables beside the generations are those that were looked at."""
 
@@ -235,11 +231,12 @@ class PostgresStore(DatabaseStore):
         if unmarked := [name for name, table in checked.items() if not table.comment]:
             with suppress(BackendError):  # as it may not where it only reads
                 self._connection.run("mark its tables", lambda session: self._tables.mark(session, unmarked))
-        self._words = WordRanking(self._tables.documents, manifest.language)
-        self._large: set[Field] = set()
-        """The fields that are known to have more than ``exact_up_to`` vectors."""
-        self._recalls: dict[Field, tuple[int, str]] = {}
-        """Measured recalls, with the logarithm of the size of the field then."""
+        self._words = WordRanking(self._tables, manifest.language)
+        self._vectors = self._search_of(self._tables.documents, self._tables.vectors)
+
+    def _search_of(self, documents: str, tables: Mapping[Field, VectorTable]) -> VectorSearch:
+        sizes = self._exact_up_to, self._ef_search, self._graph_from
+        return VectorSearch(documents, tables, self._session, *sizes, self._closing)
 
     def _tables_of(self, generation: str, spaces: Sequence[Space]) -> IndexTables:
         extension = self._connection.needed_extension()
@@ -281,9 +278,7 @@ class PostgresStore(DatabaseStore):
     def describe(self) -> dict[str, str]:
         """Return how the store searches, for people; the recall of an index of vectors is measured."""
         self.needed()
-        fields = [field for field in self._tables.vectors if self._is_large(field)]
-        described = {f"search {field}": self._recall(field) for field in fields}
-        return {"search": "HNSW" if fields else "exact", **described, **super().describe()}
+        return {**self._vectors.describe(), **super().describe()}
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
@@ -301,47 +296,73 @@ class PostgresStore(DatabaseStore):
         """Add or replace records, up to 500 rows in one transaction. Those of a document are in the same one."""
         sizes = (1 + len(record.passages) for record in records)
         for (batch,) in self.batches(list(groups(records, sizes, total=_WRITES)), 1):
-            self._session("write documents", self._writer(batch, new_version()))
+            self._merge(self._session("write documents", self._writer(batch, new_version())))
+        self._vectors.forget_sizes()
+        self._vectors.maintain()
 
-    def _writer(self, records: Sequence[Record], version: str) -> Callable[[Session], None]:
-        """Return a function that adds or replaces records."""
-        rows, language = rows_of(records), self.needed().language
-        prepared = {row.document.id: row_of(row, version, language) for row in rows}
+    def _writer(self, records: Sequence[Record], version: str) -> Callable[[Session], list[SegmentSize]]:
+        """Return a function that adds or replaces records, and returns the sizes of all segments of words."""
+        rows = sorted(rows_of(records), key=lambda row: row.document.id)
+        words, language = list[Postings](), self.needed().language
+        for places in batches(range(len(rows)), MAX_ROWS):
+            words.append(Postings.of(places, (words_of_row(rows[place]) for place in places), language))
+        lengths = {place: n for part in words for place, n in zip(part.rows.tolist(), part.lengths.tolist())}
+        prepared = {row.document.id: row_of(row, version, lengths.get(n, 0)) for n, row in enumerate(rows)}
         vectors = {row.document.id: row.vectors for row in rows}
-        return lambda session: self._tables.upsert(session, prepared, vectors)
+        return lambda session: self._tables.upsert(session, prepared, words, vectors)
+
+    def _merge(self, sizes: Sequence[SegmentSize]) -> None:
+        """Merge segments of words after a write, where some are due. What fails then is left to the next one."""
+        if is_due(sizes):
+            with suppress(BackendError):
+                self._session("merge words", self._tables.words.merge)
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace metadata and texts of documents that are still as they were read, in one step."""
         changed: list[str] = []
         for batch in self.batches(changes, _WRITES):
-            changed += self._session("change metadata", lambda session: self._change_rows(session, batch))  # noqa: B023
+            ids, sizes = self._session("change metadata", lambda session: self._change_rows(session, batch))  # noqa: B023
+            self._merge(sizes)
+            changed += ids
         return changed
 
-    def _change_rows(self, session: Session, changes: Sequence[MetadataChange]) -> list[str]:
+    def _change_rows(self, session: Session, changes: Sequence[MetadataChange]) -> tuple[list[str], list[SegmentSize]]:
         ids = [change.document.id for change in changes]
         texts = {change.document.id for change in changes if change.text is not None}
         rows = self._read_rows(session, self._lock(session, ids), ["document"])
         known = {id: replace(row.record(), stamp=row_stamp(row.stamp).stamp) for id, row in rows.items()}
         if texts:  # their vectors are written anew, with those of images, which are with passages
-            whole = with_passages(
-                lambda some: self._read_rows(session, list(some), ("document", "vectors")), texts & rows.keys()
-            )
-            known |= records_of(whole, texts)
+            known |= self._whole_records(session, texts & rows.keys())
         changed = {record.document.id: record for record in changed_records(known.values(), changes)}
         version = new_version()
         self._tables.change_metadata(session, [changed[id] for id in changed.keys() - texts], version)
-        self._writer([changed[id] for id in changed.keys() & texts], version)(session)
-        return [id for id in ids if id in changed]
+        sizes = self._writer([changed[id] for id in changed.keys() & texts], version)(session)
+        return [id for id in ids if id in changed], sizes
+
+    def _whole_records(self, session: Session, ids: Collection[str]) -> dict[str, Record]:
+        rows = with_passages(lambda some: self._read_rows(session, list(some), ("document", "vectors")), ids)
+        return records_of(rows, ids)
+
+    def _write_again(self, ids: Collection[str]) -> None:
+        """Write documents as they are, with their passages, so that they have words again."""
+
+        def write(session: Session, ids: list[str]) -> None:
+            records = self._whole_records(session, self._lock(session, ids))
+            self._writer(list(records.values()), new_version())(session)
+
+        for batch in pages(ids):
+            self._session("index words", lambda session: write(session, batch))  # noqa: B023
 
     def remove(self, ids: list[str]) -> int:
         """Remove some documents with their passages and vectors."""
 
-        def delete(session: Session) -> int:
+        def delete(session: Session) -> tuple[int, list[SegmentSize]]:
             there = self._lock(session, ids)
-            self._tables.remove(session, there)
-            return len(there)
+            return len(there), self._tables.remove(session, there)
 
-        return self._session("delete documents", delete)
+        count, sizes = self._session("delete documents", delete)
+        self._merge(sizes)
+        return count
 
     def _lock(self, session: Session, ids: list[str]) -> list[str]:
         """Lock those documents that are there, in the order of writers, and return their ids."""
@@ -353,118 +374,14 @@ class PostgresStore(DatabaseStore):
     def find_nearest(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
-        """Find the nearest documents of each query: exactly, or by the index where there is one."""
-        condition = compile_filter(where)
-        table = self._tables.vectors[field]
-        queries = [Vector(vector) for vector in vectors]
-        if not self._is_large(field) or (condition.has_index and self._is_narrow(condition)):
-            return self._exact_pages(table, queries, limit, condition)
-        ef_search = min(max(self._ef_search, limit), _MAX_EF_SEARCH)
-        settings = f"SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL hnsw.ef_search = {ef_search};{_SCAN}"
-        pages_of_hits = self._session(
-            "search", lambda session: [self._by_index(session, table, q, limit, condition) for q in queries], settings
-        )
-        short = [i for i, hits in enumerate(pages_of_hits) if len(hits) < limit]
-        if short:  # the index gives up after a while, and what was deleted is still in it
-            rest = self._exact_pages(table, [queries[i] for i in short], limit, condition)
-            for i, hits in zip(short, rest):
-                pages_of_hits[i] = hits
-        return pages_of_hits
-
-    def _is_narrow(self, condition: Condition) -> bool:
-        """Return whether so few documents pass a filter that all are compared."""
-        rows = f"{self._tables.documents} d WHERE {condition.text}"
-        return not self._has_more(rows, condition.values, _EXACT_MATCHES)
-
-    def _has_more(self, rows: str, values: Sequence[object], limit: int) -> bool:
-        """Return whether there are more rows than a number, counting no further."""
-        query = f"SELECT count(*) FROM (SELECT FROM {rows} LIMIT %s) few"
-        return int(self._run("search", query, (*values, limit + 1))[0][0]) > limit
-
-    def _exact_pages(
-        self, table: VectorTable, queries: Sequence[Vector], limit: int, condition: Condition, timeout: float = 0
-    ) -> list[list[VersionedHit]]:
-        """Compare all documents with each query."""
-        return self._session(
-            "search",
-            lambda session: [self._exact(session, table, query, limit, condition) for query in queries],
-            _BITMAP,
-            timeout,
-        )
-
-    def _exact(
-        self, session: Session, table: VectorTable, query: Vector, limit: int, condition: Condition
-    ) -> list[VersionedHit]:
-        """Compare all documents; the order is one that no index has."""
-        distance = f"(v.vector {table.distance} %s) + 0"
-        if condition is ALWAYS:
-            nearest = (
-                f"(SELECT row, {distance} AS distance FROM {table.table} v ORDER BY distance "
-                "FETCH FIRST %s ROWS WITH TIES) v"
-            )
-            values: tuple[object, ...] = (query, limit, limit)
-        else:
-            nearest = (
-                f"(SELECT row, {distance} AS distance FROM {table.table} v JOIN {self._tables.documents} d "
-                f"USING (row) WHERE {condition.text}) v"
-            )
-            values = (query, *condition.values, limit)
-        return self._hits(session, nearest, values)
-
-    def _by_index(
-        self, session: Session, table: VectorTable, query: Vector, limit: int, condition: Condition
-    ) -> list[VersionedHit]:
-        """Follow the index: it is used only for this order, and this limit."""
-        joined = "" if condition is ALWAYS else f"JOIN {self._tables.documents} d USING (row) WHERE {condition.text}"
-        nearest = (
-            f"(SELECT row, v.vector {table.distance} %s AS distance FROM {table.table} v {joined} "
-            f"ORDER BY {table.operand} {table.distance} {table.query} LIMIT %s) v"
-        )
-        return self._hits(session, nearest, (query, *condition.values, query, limit, limit))
-
-    def _hits(self, session: Session, nearest: str, values: Sequence[object]) -> list[VersionedHit]:
-        query = (
-            f"SELECT d.id, least(1, greatest(-1, -v.distance)), d.version FROM {nearest} "
-            f"JOIN {self._tables.documents} d USING (row) ORDER BY v.distance, d.id LIMIT %s"
-        )
-        session.deadline.renew()  # each query may read all vectors
-        return [VersionedHit(*row) for row in all_rows(session, query, values)]
-
-    def _is_large(self, field: Field) -> bool:
-        """Return whether a field has many vectors and can have an index."""
-        table = self._tables.vectors[field]
-        is_unknown = field not in self._large and table.can_be_indexed
-        if is_unknown and self._has_more(table.table, (), self._exact_up_to):
-            self._large.add(field)
-        return field in self._large
-
-    def _recall(self, field: Field) -> str:
-        """Say how much of the exact page the index finds. It is measured again when the field has grown by a tenth."""
-        table = self._tables.vectors[field]
-        size = self._run("measure it", "SELECT pg_relation_size(%s::regclass)", (table.table,))[0][0]
-        step = round(math.log(max(size, 1)) * 10)
-        if self._recalls.get(field, (-1, ""))[0] != step:
-            self._recalls[field] = step, self._measured_recall(field, table)
-        return self._recalls[field][1]
-
-    def _measured_recall(self, field: Field, table: VectorTable) -> str:
-        """Count how many of the nearest documents the index finds. Queries are vectors of the index."""
-        sample = self.sample(field, _RECALLED)
-        if not len(sample):
-            return "HNSW"
-        by_index = self.find_nearest(field, sample, _NEIGHBOURS, None)
-        queries = [Vector(vector) for vector in sample]
-        exact = self._exact_pages(table, queries, _NEIGHBOURS, ALWAYS, _DAY)
-        right = sum(len({hit.id for hit in a} & {hit.id for hit in b}) for a, b in zip(by_index, exact))
-        share = right / max(sum(map(len, exact)), 1)
-        return f"HNSW, recall {share:.3f} of {_NEIGHBOURS} at ef_search={self._ef_search}"
+        """Find the nearest documents of each query: see `VectorSearch`."""
+        return self._vectors.find_nearest(field, vectors, limit, where)
 
     def compare_vectors(
         self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
     ) -> list[VersionedHit]:
         """Compare documents with one query."""
-        given = among(ids, compile_filter(where))
-        return self._exact_pages(self._tables.vectors[field], [Vector(vectors[0])], len(ids), given)[0]
+        return self._vectors.compare(field, vectors[:1], len(ids), among(ids, compile_filter(where)))[0]
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
         """Read the vectors of a field that documents have."""
@@ -472,18 +389,18 @@ class PostgresStore(DatabaseStore):
             f"SELECT v.vector FROM {self._tables.vectors[field].table} v JOIN {self._tables.documents} d USING (row)"
         )
         rows = self._run("read vectors", f"{query} WHERE d.id = ANY(%s)", (list(ids),))
-        return [_array(vector) for (vector,) in rows]
+        return [array_of(vector) for (vector,) in rows]
 
     # ---- words
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
-        """Find the documents that share words with a query, best first. Equal scores are in the order of the ids."""
+        """Find the documents that share words with a query, best first. Equal scores are in the order of writing."""
         manifest = self.as_opened()
         if manifest is None or not manifest.language or limit < 1:
             return WordHits([], 0.0)
         condition = compile_filter(where)
         hits, bound = self._session(
-            "search words", lambda session: self._words.search(session, query, limit, condition), _BY_TERMS
+            "search words", lambda session: self._words.search(session, query, limit, condition), ONE_MOMENT
         )
         return WordHits(list(hits), bound)
 
@@ -493,7 +410,9 @@ class PostgresStore(DatabaseStore):
         if manifest is None or not manifest.language or not (known := possible_ids(ids)):
             return []
         condition = compile_filter(where)
-        hits = self._session("search words", lambda session: self._words.compare(session, query, known, condition))
+        hits = self._session(
+            "search words", lambda session: self._words.compare(session, query, known, condition), ONE_MOMENT
+        )
         return list(hits)
 
     # ---- reading
@@ -520,7 +439,7 @@ class PostgresStore(DatabaseStore):
         rows: dict[str, DocumentRow] = {}
         for id, *values in all_rows(session, query, [ids] * wanted.count("%s")):
             vectors = values[len(values) - len(tables) :]
-            given = {field: _array(vector) for (field, _), vector in zip(tables, vectors) if vector is not None}
+            given = {field: array_of(vector) for (field, _), vector in zip(tables, vectors) if vector is not None}
             rows[id] = document_row(id, *values[: len(values) - len(tables)], vectors=given if tables else None)
         return rows
 
@@ -631,7 +550,12 @@ class PostgresStore(DatabaseStore):
         tables = self._tables
         counts = {str(field): self._count_rows(vectors.table) for field, vectors in tables.vectors.items()}
         missing: set[str] = set()
+        strays: dict[int, str] = {}
         for field, vectors in tables.vectors.items():
+            query = (
+                f"SELECT row FROM {vectors.table} v WHERE NOT EXISTS (SELECT FROM {tables.documents} WHERE row = v.row)"
+            )
+            strays |= {number: f"{field} of row {number}" for (number,) in self._run("check it", query)}
             query = (
                 f"SELECT d.id FROM {tables.documents} d LEFT JOIN {vectors.table} v USING (row) "
                 "WHERE (v.row IS NOT NULL) <> (%s = ANY(d.fields))"
@@ -641,23 +565,42 @@ class PostgresStore(DatabaseStore):
         missing |= {id for id, _ in disagreeing if id is not None}
         orphans = sorted(id for document, ids in disagreeing if document is None for id in ids)
         unindexed = self._session("check it", tables.missing_indexes)
+        wordless, wrong = self._session(
+            "check it", lambda session: tables.words.compare(session, tables.documents), "", DAY
+        )
+        strays |= {number: f"words of row {number}" for number in wrong}
+        query = f"SELECT id FROM {tables.documents} WHERE row = ANY(%s)"
+        unsaid = [id for some in batches(wordless, PAGE) for (id,) in self._run("check it", query, (some,))]
+        lost = self._run(
+            "check it", f"SELECT DISTINCT segment FROM {tables.words.pages} p WHERE {tables.words.stray_pages}"
+        )
         if repair and missing:
             query = f"UPDATE {tables.documents} SET digest = {SEAL} WHERE id = ANY(%s)"
             self._do("repair documents", query, (sorted(missing),))
-        if repair and orphans:
-            self._session("remove passages of no document", tables.remove_strays)
-        for vectors in tables.vectors.values() if repair else ():
-            if vectors.index in unindexed:
-                self._session("index its vectors", vectors.index_again, _SLOW, _DAY)
+        if repair and (orphans or strays or lost):
+            self._session("remove what no document has", lambda session: tables.remove_strays(session, list(strays)))
+        if repair and unsaid:
+            self._write_again(sorted(set(map(document_of, unsaid))))
+        while repair and self._session("merge words", tables.words.merge):
+            continue
+        due = self._vectors.due()
+        for field in due if repair else ():
+            self._vectors.build(field)
         if repair and unindexed:
-            self._session("index its documents", tables.create, _SLOW, _DAY)
+            self._session("index its documents", tables.create, "", DAY)
         return CheckReport(
             self.name,
             self.count().documents,
             counts,
             orphans=tuple(orphans),
             missing=tuple(sorted(missing)),
-            unindexed=tuple(tables.indexes[name] for name in unindexed),
+            unindexed=(
+                *(tables.indexes[name] for name in unindexed),
+                *(f"words of {id}" for id in unsaid),
+                *(strays[number] for number in sorted(strays)),
+                *(f"pages of segment {number}" for (number,) in lost),
+                *(f"{count:,} vectors of {field}, which have no graph" for field, count in due.items()),
+            ),
             repaired=repair,
             exposed=self.exposures(),
         )
@@ -688,11 +631,12 @@ class PostgresStore(DatabaseStore):
         return DiskUse(size, documents, None)
 
     def vector_bytes(self, dim: int) -> int:
-        """Return about how many bytes a vector takes, in its row and in an HNSW index."""
-        return 2 * 4 * dim + 400
+        """Return about how many bytes a vector takes, in its rows and in a graph."""
+        return 8 * dim + dim // 8 + 600
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Let go of the connections. A graph that is being made is given up."""
+        self._vectors.close()
         self._connection.close()
 
     def _run(self, operation: str, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -716,12 +660,3 @@ class PostgresStore(DatabaseStore):
 _SLOTS = ("slot", "row")
 _REJECTS = ("id", "code", "message", "digest", "source")
 _IS_OF_REVISION = "row->>'revision' IS NOT DISTINCT FROM %s"
-_SLOW = (
-    "SELECT set_config('maintenance_work_mem', '1GB', true) "
-    "WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('1GB');"
-)
-"""Settings to build an index of vectors: where it does not fit into this memory, that takes far longer."""
-
-
-def _array(vector: Any) -> NDArray[np.float32]:
-    return np.asarray(vector.to_numpy() if isinstance(vector, Vector) else vector, np.float32)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,10 @@ from psycopg import sql
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables
+from vlmsearch.stores.postgresql.segments import SegmentSize, WordTables
 from vlmsearch.stores.postgresql.values import DOCUMENT_OF, IS_DOCUMENT, escape, metadata_json
 from vlmsearch.stores.postgresql.vectors import VectorTable
+from vlmsearch.stores.postings import Postings
 from vlmsearch.types import PASSAGE, Field, Record, Space
 
 SMALL = 1000
@@ -38,17 +40,16 @@ _COLUMNS = (
     ("image", "text"),
     ("metadata", "jsonb"),
     ("draw", "integer"),
-    ("terms", "bigint[]"),
-    ("times", "smallint[]"),
     ("length", "integer"),
-    ("language", "text"),
 )
 _NULLABLE = ("text", "image")
 _DOCUMENTS = ("row", "replaced", *(name for name, _ in _COLUMNS))
 _VECTORS = ("row", "vector")
-_INDEXED = ("terms", "metadata", "draw")
+"""The columns of vectors that vlmsearch 0.2 made."""
+_INDEXED = ("metadata", "draw")
 """The columns of documents that have an index."""
 _MARK = "vlmsearch: documents"
+_MARK_OF_WORDS = "vlmsearch: words"
 _VALID = (
     "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON "
     "i.indexrelid = c.oid JOIN pg_class t ON t.oid = i.indrelid "
@@ -106,24 +107,37 @@ class IndexTables:
 
     @property
     def names(self) -> list[str]:
-        """Return the names of the tables, in an order in which they can be dropped."""
-        return [*(vectors.name for vectors in self.vectors.values()), self.name]
+        """Return the names of the tables."""
+        return list(self.columns)
+
+    @property
+    def columns(self) -> dict[str, Sequence[str]]:
+        """Return the columns of the tables, by name."""
+        vectors = {name: own for table in self.vectors.values() for name, own in table.columns.items()}
+        return {**vectors, **self.words.columns, self.name: _DOCUMENTS}
+
+    @property
+    def words(self) -> WordTables:
+        """Return the tables of words."""
+        return WordTables(self.schema, self.name)
 
     @property
     def indexes(self) -> dict[str, str]:
         """Return the names of the indexes, each with what it finds."""
-        own = {f"{self.name}${column}": f"{column} of documents" for column in _INDEXED}
-        indexed = [table for table in self.vectors.values() if table.can_be_indexed]
-        return {**own, **{table.index: f"vectors of {table.field}" for table in indexed}}
+        return {f"{self.name}${column}": f"{column} of documents" for column in _INDEXED}
 
     @property
     def _marks(self) -> dict[str, str]:
-        return {**{vectors.name: vectors.mark for vectors in self.vectors.values()}, self.name: _MARK}
+        words = dict.fromkeys(self.words.columns, _MARK_OF_WORDS)
+        return {
+            **{name: table.mark for table in self.vectors.values() for name in table.columns},
+            **words,
+            self.name: _MARK,
+        }
 
     def check(self, session: Session, index: str) -> dict[str, CheckedTable]:
         """Return the tables that are there; ConfigError where one is not as `create` makes it."""
-        columns = {vectors.name: _VECTORS for vectors in self.vectors.values()}
-        checked = check_tables(session, self.schema, {**columns, self.name: _DOCUMENTS}, index)
+        checked = check_tables(session, self.schema, self.columns, index)
         return {name: checked[name] for name in self.names if name in checked}
 
     def mark(self, session: Session, names: Sequence[str]) -> None:
@@ -155,10 +169,10 @@ class IndexTables:
         session.execute(
             f"CREATE TABLE IF NOT EXISTS {self.documents} "
             f"(row bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, replaced bigint, {columns}, UNIQUE (id));"
-            f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}$terms')} ON {self.documents} USING gin (terms);"
             f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}$metadata')} ON {self.documents} "
             "USING gin (metadata jsonb_path_ops);"
             f"CREATE INDEX IF NOT EXISTS {quoted(f'{self.name}$draw')} ON {self.documents} (draw, id);"
+            + self.words.create()
             + "".join(vectors.create() for vectors in self.vectors.values())
         )
         self.mark(session, self.names)
@@ -176,9 +190,13 @@ class IndexTables:
         )
 
     def upsert(
-        self, session: Session, rows: Mapping[str, str], vectors: Mapping[str, Mapping[Field, NDArray[np.float32]]]
-    ) -> None:
-        """Add or replace the rows of documents with their vectors. Each gets a new number.
+        self,
+        session: Session,
+        rows: Mapping[str, str],
+        words: Sequence[Postings],
+        vectors: Mapping[str, Mapping[Field, NDArray[np.float32]]],
+    ) -> list[SegmentSize]:
+        """Add or replace the rows of documents with their words and vectors. Each gets a new number.
 
         Passages that these had before and that are not among the rows are removed. Rows are locked in the order of
         their ids, so that writers of the same documents wait for each other in turn. That of a document comes before
@@ -187,7 +205,11 @@ class IndexTables:
         Args:
             session: The connection.
             rows: The rows by id, as `row_of` gives them.
+            words: Their postings. A row is known there by its place among all ids in order.
             vectors: Their vectors by id.
+
+        Returns:
+            The sizes of all segments of words.
         """
         changes = ", ".join(f"{name} = EXCLUDED.{name}" for name, _ in _COLUMNS if name != "id")
         written = all_rows(
@@ -202,28 +224,32 @@ class IndexTables:
         if documents := [id for id, _, replaced in written if replaced is not None and PASSAGE not in id]:
             condition = f"id = ANY({self.passages}) AND NOT id = ANY(%s)"
             gone += self._delete(session, condition, (documents, list(rows)))
-        self._forget(session, gone)
+        numbers = np.array([number for _, number, _ in written], np.int64)  # they rise, as the ids do
+        sizes = self._forget(session, gone, [replace(part, rows=numbers[part.rows]) for part in words])
         for field, table in self.vectors.items():
             table.put(session, {number: vectors[id][field] for id, number, _ in written if field in vectors[id]})
+        return sizes
 
-    def remove(self, session: Session, ids: list[str]) -> None:
-        """Remove documents with their passages and vectors. Their rows are locked."""
-        self._forget(session, self._delete(session, f"id = ANY(%s::text[] || {self.passages})", (ids, ids)))
+    def remove(self, session: Session, ids: list[str]) -> list[SegmentSize]:
+        """Remove documents with their passages, words and vectors, and return as `upsert` does. They are locked."""
+        return self._forget(session, self._delete(session, f"id = ANY(%s::text[] || {self.passages})", (ids, ids)))
 
-    def remove_strays(self, session: Session) -> None:
-        """Remove the passages of no document."""
+    def remove_strays(self, session: Session, numbers: Sequence[int]) -> None:
+        """Remove the passages of no document, and what there is beside the documents of numbers that none has."""
         stray = f"SELECT unnest(w.ids) FROM ({self.wrong_passages}) w WHERE w.id IS NULL"
-        self._forget(session, self._delete(session, f"id IN ({stray})", ()))
+        self._forget(session, [*numbers, *self._delete(session, f"id IN ({stray})", ())])
+        session.execute(f"DELETE FROM {self.words.pages} p WHERE {self.words.stray_pages}")
 
     def _delete(self, session: Session, condition: str, values: Sequence[object]) -> list[int]:
         """Remove rows of documents, and return their numbers."""
         query = f"DELETE FROM {self.documents} WHERE {condition} RETURNING row"
         return [number for (number,) in all_rows(session, query, values)]
 
-    def _forget(self, session: Session, numbers: list[int]) -> None:
-        """Remove what the tables beside the documents have of rows that are gone."""
+    def _forget(self, session: Session, numbers: list[int], words: Sequence[Postings] = ()) -> list[SegmentSize]:
+        """Remove what the tables beside the documents have of rows that are gone, and add the words of others."""
         for table in self.vectors.values() if numbers else ():
-            session.execute(f"DELETE FROM {table.table} WHERE row = ANY(%s)", (numbers,))
+            table.forget(session, numbers)
+        return self.words.append(session, words, numbers)
 
     def change_metadata(self, session: Session, records: Sequence[Record], version: str) -> None:
         """Replace metadata and digests of documents that are there, and of their passages; all else stays."""

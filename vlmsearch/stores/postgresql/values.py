@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from psycopg.types.json import Jsonb
 
 from vlmsearch.errors import InvalidInputError
-from vlmsearch.stores.documents import DocumentRow, StoredDocument, words_of_row
+from vlmsearch.stores.documents import DocumentRow, StoredDocument
 from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter
-from vlmsearch.stores.postings import term_counts
 from vlmsearch.stores.samples import sampling_key
 from vlmsearch.types import Field, MetadataValue, Record, Stamp
 
@@ -48,10 +47,15 @@ def check_size(record: Record) -> None:
         raise InvalidInputError("too_large", f"{record.document.id!r} has more than {_MAX_BYTES:,} bytes of text")
 
 
-def row_of(record: Record, version: str, language: str) -> str:
-    """Return a row as JSON, without vectors."""
+def row_of(record: Record, version: str, length: int) -> str:
+    """Return a row as JSON, without vectors.
+
+    Args:
+        record: The row.
+        version: Its version.
+        length: Number of its terms.
+    """
     stored = StoredDocument.of(record.document)
-    words = term_counts(words_of_row(record), language)
     row = {
         "id": stored.id,
         "version": version,
@@ -61,10 +65,7 @@ def row_of(record: Record, version: str, language: str) -> str:
         "image": None if stored.image is None else escape(stored.image),
         "fields": sorted(map(str, record.vectors)),
         "draw": sampling_key(stored.id),
-        "terms": words.keys,
-        "times": words.times,
-        "length": words.length,
-        "language": words.language,
+        "length": length,
     }
     return f'{json.dumps(row)[:-1]}, "metadata": {metadata_json(stored.metadata)}}}'
 

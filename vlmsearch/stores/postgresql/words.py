@@ -1,162 +1,213 @@
-"""Ranking by words in PostgreSQL: BM25 over the terms in the rows of documents, which an inverted index (GIN) finds.
+"""Ranking by words in PostgreSQL: BM25 over pages of postings, scored here as every store with postings does it.
 
-The scores are those of every store. Numbers of documents that hold a term are exact. In an index of more than `SMALL`
-documents they are remembered until its size on the disk has changed by a thirtieth. So an idf is off by 0.03.
-
-Documents that hold nothing but frequent words of a query are left out where they cannot be on the page. That is the
-bound of MaxScore: Turtle and Flood, "Query evaluation: strategies and optimizations", Information Processing and
-Management 31(6), 1995.
+A search is one transaction that sees one moment. It reads which segments there are, the pages of its terms, and the
+documents of the best rows. What does not change is kept: the numbers and lengths of a segment's documents, by the
+segment's number. So the numbers of documents that hold a term are exact at that moment.
 """
 
 from __future__ import annotations
 
-import math
-import threading
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vlmsearch.stores.postgresql.connection import Session, all_rows
-from vlmsearch.stores.postgresql.tables import SMALL, rough_size
-from vlmsearch.stores.postgresql.values import Condition, among
-from vlmsearch.stores.postings import K1, SHORT, B, Term, TextCounts, max_score, term_key, usual_length
-from vlmsearch.stores.terms import query_terms
+from vlmsearch.stores.postgresql.pages import terms_of_page
+from vlmsearch.stores.postgresql.tables import IndexTables
+from vlmsearch.stores.postgresql.values import ALWAYS, Condition, among
+from vlmsearch.stores.postings import Mask, Postings, Rows, WordTable, keys_of, max_score
+from vlmsearch.stores.terms import QueryTerm, query_terms
 from vlmsearch.stores.versions import VersionedHit
 
-_STEPS = 30
-_MAX_COUNTS = 20_000
-_LIGHT = 0.4
-"""The share of the rarest other term's weight that omitted terms have at most.
-
-They are left out at first, and their weights add up to it.
-"""
-
-
-class _AskedTerm(NamedTuple):
-    keys: tuple[int, ...]
-    """Keys of what documents have in its place."""
-    term: Term
-    weight: float
-    """The score that no number of occurrences can reach."""
+ONE_MOMENT = (
+    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; "
+    "SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL work_mem = '64MB';"
+)
+"""Settings of a search: a moment that all its queries see, and plans that follow the indexes."""
+_FIRST = 300
+"""Rows at least that are looked at first, where there is a filter: four for each wanted document."""
+_NO_ROWS, _NO_PLACES = np.empty(0, np.int64), np.empty(0, np.uint16)
 
 
-class _Statistics(NamedTuple):
-    texts: TextCounts
-    length: float
-    """The length that BM25 compares with."""
+class _Head(NamedTuple):
+    """A segment without its terms.
+
+    Attributes:
+        number: Its number.
+        part: Its documents.
+        dead: The rows of any segment that its transaction replaced or removed.
+    """
+
+    number: int
+    part: Postings
+    dead: Rows
+
+    @classmethod
+    def of(cls, number: int, rows: bytes, lengths: bytes, languages: list[str], dead: bytes) -> _Head:
+        """Return what the columns of a segment say."""
+        part = Postings(
+            np.frombuffer(rows, "<i8"),
+            np.frombuffer(lengths, "<u4"),
+            np.empty(0, np.uint64),
+            np.zeros(1, np.uint32),
+            _NO_PLACES,
+            _NO_PLACES,
+            frozenset(languages),
+        )
+        return cls(number, part, np.frombuffer(dead, "<i8"))
+
+
+@dataclass(frozen=True, eq=False)
+class _RowMask:
+    """Rows, rising, that are looked up as a mask. ``is_in`` is what it says of them."""
+
+    rows: Rows
+    is_in: bool
+
+    def __getitem__(self, rows: Rows, /) -> Mask:
+        first, last = np.searchsorted(self.rows, (rows[0], rows[-1] + 1))
+        some = self.rows[first:last]
+        at = np.searchsorted(rows, some)
+        mask = np.full(len(rows), not self.is_in)
+        mask[at[rows[at] == some]] = self.is_in
+        return mask
+
+
+class _Words(NamedTuple):
+    """The segments that a transaction sees.
+
+    Attributes:
+        heads: All of them, by their numbers and those of the transactions that made them: a server that takes over
+            without the last transactions may give the same numbers again.
+        parts: Those with documents, in the order of their rows, by number.
+        table: The same ones.
+        languages: The languages of all documents.
+    """
+
+    heads: dict[str, _Head]
+    parts: dict[int, Postings]
+    table: WordTable
     languages: frozenset[str]
-    counts: dict[tuple[int, ...], TextCounts]
-    """Numbers of texts that hold any of some keys."""
+
+    @classmethod
+    def of(cls, heads: dict[str, _Head]) -> _Words:
+        """Return the words of some segments."""
+        languages = frozenset[str]().union(*(head.part.languages for head in heads.values()))
+        filled = sorted((head for head in heads.values() if len(head.part)), key=lambda head: int(head.part.rows[0]))
+        parts = {head.number: replace(head.part, languages=languages) for head in filled}
+        dead = np.sort(np.concatenate([_NO_ROWS, *(head.dead for head in heads.values())]), kind="stable")
+        return cls(heads, parts, WordTable(list(parts.values()), _RowMask(dead, is_in=False)), languages)
 
 
 class WordRanking:
-    """The words of a table of documents. May be used from several threads.
+    """The words of a generation. May be used from several threads.
 
     Args:
-        documents: The table, as SQL has it.
+        tables: Its tables.
         language: Language of the index.
     """
 
-    def __init__(self, documents: str, language: str) -> None:
-        self._documents = documents
+    def __init__(self, tables: IndexTables, language: str) -> None:
+        self._documents = tables.documents
+        self._segments, self._pages = tables.words.segments, tables.words.pages
         self._language = language
-        self._known: tuple[int, _Statistics] | None = None
-        self._counting = threading.Lock()
+        self._known = _Words.of({})
 
     def search(self, session: Session, query: str, limit: int, where: Condition) -> tuple[list[VersionedHit], float]:
-        """Find the best documents, then by id, and the score that none can exceed."""
-        statistics, terms = self._asked(session, query)
-        if not terms:
-            return [], 0.0
-        hits = self._best(session, terms, statistics, where, limit)
-        bound = max_score((asked.term for asked in terms), statistics.texts)
-        return hits, max(bound, hits[0].score if hits else 0.0)
-
-    def _best(
-        self, session: Session, terms: Sequence[_AskedTerm], statistics: _Statistics, where: Condition, limit: int
-    ) -> list[VersionedHit]:
-        """Find the best documents. Those that hold only light terms are looked at where they may be among them."""
-        heavy = sorted(terms, key=lambda asked: -asked.weight)
-        light = 0.0
-        while len(heavy) > 1 and light + heavy[-1].weight <= _LIGHT * heavy[-2].weight:
-            light += heavy.pop().weight
-        if light:
-            hits = self._scored(session, terms, statistics, where, limit, heavy)
-            if len(hits) == limit and hits[-1].score >= light:
-                return hits
-        return self._scored(session, terms, statistics, where, limit, terms)
+        """Find the best documents, and the score that none can exceed. Equal ones are in the order of writing."""
+        asked = query_terms(query, self._language)
+        table = self._table(session, asked)
+        passing, depth = None, limit if where is ALWAYS else max(_FIRST, 4 * limit)
+        while True:
+            rows, scores, terms = table.best(asked, depth, passing)
+            condition = Condition(f"d.row = ANY(%s) AND {where.text}", (rows.tolist(), *where.values))
+            documents = self._read(session, condition)
+            hits = _hits(rows, scores, documents)
+            if len(hits) >= limit or len(rows) < depth:
+                return hits[:limit], max_score(terms, table.texts)
+            depth = 2 * limit * (depth + 1) // (len(hits) + 1)
+            if where.has_index and passing is None and depth**2 > limit * sum(table.texts):  # all that pass are fewer
+                passing, depth = self._passing(session, where), limit
 
     def compare(self, session: Session, query: str, ids: Sequence[str], where: Condition) -> list[VersionedHit]:
         """Score given documents, best first, then by id; those that share no term are left out."""
-        statistics, terms = self._asked(session, query)
-        return self._scored(session, terms, statistics, among(ids, where), len(ids), terms) if terms else []
-
-    def _scored(
-        self,
-        session: Session,
-        terms: Sequence[_AskedTerm],
-        statistics: _Statistics,
-        where: Condition,
-        limit: int,
-        needed: Sequence[_AskedTerm],
-    ) -> list[VersionedHit]:
-        """Score the documents that hold any of the ``needed`` terms, best first, then by id."""
-        values: list[object] = []
-        parts = []
-        for keys, _, weight in terms:
-            times = " + ".join("coalesce(d.times[array_position(d.terms, %s::bigint)], 0)" for _ in keys)
-            parts.append(f"%s::float8 * (1 - norm.norm / ({times} + norm.norm))")  # so that times are counted once
-            values += [weight, *keys]
-        looked_up = sorted({key for asked in needed for key in asked.keys})
-        query = (
-            f"SELECT d.id, {' + '.join(parts)} AS score, d.version FROM {self._documents} d "
-            "CROSS JOIN LATERAL (SELECT %s::float8 + %s::float8 * d.length AS norm) norm "
-            f"WHERE d.terms && %s::bigint[] AND {where.text} ORDER BY score DESC, d.id LIMIT %s"
-        )
-        values += [K1 * (1 - B), K1 * B / statistics.length, looked_up, *where.values, limit]
-        return [VersionedHit(*row) for row in all_rows(session, query, values)]
-
-    def _asked(self, session: Session, query: str) -> tuple[_Statistics, list[_AskedTerm]]:
-        """Return statistics of the index, and the terms of a query with their numbers of documents."""
         asked = query_terms(query, self._language)
-        statistics = self._statistics(session)
-        keys = [tuple(map(term_key, term.of(statistics.languages or {"en"}))) for term in asked]
-        known = {own: statistics.counts[own] for own in keys if own in statistics.counts}
-        if unknown := [own for own in dict.fromkeys(keys) if own not in known]:
-            if len(statistics.counts) > _MAX_COUNTS:
-                statistics.counts.clear()
-            counted_now = dict(zip(unknown, self._count(session, unknown)))
-            statistics.counts.update(counted_now)
-            known |= counted_now
-        counted = [Term(term.term, term.times, known[own]) for own, term in zip(keys, asked)]
-        return statistics, [
-            _AskedTerm(own, term, max_score([term], statistics.texts)) for own, term in zip(keys, counted)
-        ]
+        documents = self._read(session, among(ids, where))
+        rows = np.array(sorted(documents), np.int64)
+        scores, _ = self._table(session, asked).scores(asked, rows)
+        return sorted(_hits(rows, scores, documents), key=lambda hit: (-hit.score, hit.id))
 
-    def _statistics(self, session: Session) -> _Statistics:
-        few, size = rough_size(session, self._documents)
-        if few <= SMALL:
-            return self._read(session)
-        step = round(math.log(size) * _STEPS)
-        with self._counting:
-            if self._known is None or self._known[0] != step:
-                self._known = step, self._read(session)
-            return self._known[1]
-
-    def _read(self, session: Session) -> _Statistics:
+    def _table(self, session: Session, asked: Sequence[QueryTerm]) -> WordTable:
+        """Return the words that a transaction sees, with the postings of some terms."""
+        words = self._seen(session)
+        keys = keys_of(asked, words.languages)
         query = (
-            "SELECT coalesce(sum(n - long), 0)::bigint, coalesce(sum(long), 0)::bigint, "
-            "coalesce(sum(total), 0)::bigint, array_agg(language) FROM ("
-            "SELECT language, count(*) AS n, count(*) FILTER (WHERE length > %s) AS long, "
-            f"sum(length) FILTER (WHERE length > %s) AS total FROM {self._documents} WHERE length > 0 "
-            "GROUP BY language) l"
+            "SELECT s.segment, k.key, p.body FROM unnest(%s::bigint[]) s(segment) CROSS JOIN unnest(%s::bigint[]) "
+            f"k(key) CROSS JOIN LATERAL (SELECT p.body FROM {self._pages} p WHERE p.segment = s.segment AND p.first = "
+            f"(SELECT max(f.first) FROM {self._pages} f WHERE f.segment = s.segment AND f.first <= k.key) "
+            "AND (p.part = 0 OR p.first = k.key) ORDER BY p.part) p"
         )
-        short, long, terms, languages = all_rows(session, query, [SHORT, SHORT])[0]
-        return _Statistics(
-            TextCounts(short, long), usual_length(terms, long), frozenset(filter(None, languages or ())), {}
+        signed = keys.view(np.int64).tolist()
+        of_terms: dict[tuple[int, int], list[_Some]] = defaultdict(list)
+        for number, key, body in all_rows(session, query, (list(words.parts), signed)):
+            of_terms[number, key].append(_some_of(body, key))
+        return words.table.having(
+            [_filled(part, keys, [of_terms[number, key] for key in signed]) for number, part in words.parts.items()]
         )
 
-    def _count(self, session: Session, terms: Sequence[tuple[int, ...]]) -> list[TextCounts]:
-        short, long = (f"count(*) FILTER (WHERE length {sign} {SHORT})" for sign in ("<=", ">"))
-        of_term = f"(SELECT ARRAY[{short}, {long}] FROM {self._documents} WHERE terms && %s::bigint[])"
-        counts = all_rows(session, f"SELECT {', '.join([of_term] * len(terms))}", list(map(list, terms)))[0]
-        return [TextCounts(*of_kinds) for of_kinds in counts]
+    def _seen(self, session: Session) -> _Words:
+        """Return the segments that a transaction sees; what is known of one is not read again."""
+        known = self._known
+        query = (
+            "SELECT w.name, n.* FROM (SELECT concat(segment, ' ', xmin) AS name, segment, rows, lengths, languages, "
+            f"dead FROM {self._segments}) w LEFT JOIN LATERAL "
+            "(SELECT w.segment, w.rows, w.lengths, w.languages, w.dead WHERE w.name <> ALL(%s)) n ON true"
+        )
+        heads = {
+            name: known.heads[name] if number is None else _Head.of(number, *columns)
+            for name, number, *columns in all_rows(session, query, (list(known.heads),))
+        }
+        if heads.keys() != known.heads.keys():
+            self._known = known = _Words.of(heads)
+        return known
+
+    def _read(self, session: Session, condition: Condition) -> dict[int, tuple[str, str]]:
+        query = f"SELECT d.row, d.id, d.version FROM {self._documents} d WHERE {condition.text}"
+        return {row: (id, version) for row, id, version in all_rows(session, query, condition.values)}
+
+    def _passing(self, session: Session, where: Condition) -> _RowMask:
+        """Return all rows that pass a filter."""
+        query = f"SELECT coalesce(string_agg(int8send(d.row), ''), '') FROM {self._documents} d WHERE {where.text}"
+        packed = all_rows(session, query, where.values)[0][0]
+        return _RowMask(np.sort(np.frombuffer(packed, ">i8").astype(np.int64)), is_in=True)
+
+
+def _hits(rows: Rows, scores: NDArray[np.float32], documents: dict[int, tuple[str, str]]) -> list[VersionedHit]:
+    """Return the hits of rows that share a term, and whose documents are there."""
+    ranked = ((score, documents[row]) for row, score in zip(rows.tolist(), scores.tolist()) if row in documents)
+    return [VersionedHit(id, score, version) for score, (id, version) in ranked if score > 0]
+
+
+_Some = tuple[NDArray[np.uint16], NDArray[np.uint16]]
+"""Some places that have a term, and how often."""
+
+
+def _some_of(body: bytes, key: int) -> _Some:
+    """Return what a page has of a term."""
+    keys, counts, places, times = terms_of_page(body)
+    at = int(keys.view(np.int64).searchsorted(key))
+    is_there = at < len(keys) and int(keys.view(np.int64)[at]) == key
+    start = int(counts[:at].sum()) if at else 0
+    end = start + int(counts[at]) if is_there else start
+    return places[start:end], times[start:end]
+
+
+def _filled(part: Postings, keys: NDArray[np.uint64], of_terms: list[list[_Some]]) -> Postings:
+    """Return a part with the postings of terms: ``of_terms`` has those of each key."""
+    starts = np.cumsum([0, *(sum(len(places) for places, _ in some) for some in of_terms)]).astype(np.uint32)
+    places, times = (np.concatenate([_NO_PLACES, *(arrays[i] for some in of_terms for arrays in some)]) for i in (0, 1))
+    return replace(part, keys=keys, starts=starts, places=places, times=times)
