@@ -78,17 +78,10 @@ class Contender(NamedTuple):
 
 
 @contextmanager
-def build(folder: Path, url: str, prefix: str, dim: int, limit: int) -> Iterator[Contender]:
+def build(folder: Path, url: str, prefix: str, dim: int) -> Iterator[Contender]:
     """Start the process of the build in a folder."""
     near, far = Pipe()
-    command = [
-        sys.executable,
-        pgvector_process.__file__,
-        str(far.fileno()),
-        f"{url}&table={prefix}",
-        str(dim),
-        str(limit),
-    ]
+    command = [sys.executable, pgvector_process.__file__, str(far.fileno()), f"{url}&table={prefix}", str(dim)]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     with subprocess.Popen(command, env=environment, pass_fds=[far.fileno()]), near:  # noqa: S603
         far.close()
@@ -145,11 +138,11 @@ class Bare(NamedTuple):
         calls: dict[str, Callable[..., Any]] = {"write": write, "finish": finish, self.call: search}
         calls["exact"] = partial(search, asking=_EXACT)
 
-        def ask(what: str, *values: object) -> tuple[Cost, Any]:
+        def call(what: str, *values: object) -> Any:
             with session.transaction():
-                return meter.measure(lambda: calls[what](*values))
+                return calls[what](*values)
 
-        return Contender(ask, tuple(calls), self.table)
+        return Contender(lambda *asked: meter.measure(partial(call, *asked)), tuple(calls), self.table)
 
 
 _BARE = {
@@ -191,7 +184,7 @@ def drawn_documents(count: int, dim: int, *, seed: int = 0) -> Iterator[list[Dra
 
 
 class Measurement(NamedTuple):
-    """The contenders by name. The ratio is the cost of the second as a multiple of the first's."""
+    """The contenders by name. A ratio is the cost of the second, as a multiple of the first's."""
 
     contenders: Mapping[str, Contender]
 
@@ -267,12 +260,9 @@ def _cell(costs: Sequence[Cost], of: Callable[[list[float]], float] = median, di
     "--timed", default=10_000, show_default=True, type=click.IntRange(500), help="The last, with all indexes."
 )
 @click.option("--dim", default=384, show_default=True, type=click.IntRange(_DIMENSIONS), help="Numbers of a vector.")
-@click.option("--limit", default=10, show_default=True, type=click.IntRange(1, 50), help="Documents of a page.")
 @click.option("--ef-search", default=400, show_default=True, type=click.IntRange(1, 1000), help="For all HNSW indexes.")
 @click.option("--calls", default=16, show_default=True, type=click.IntRange(1, 500), help="Timed calls of each kind.")
-def main(
-    url: str, against: Path | None, documents: int, timed: int, dim: int, limit: int, ef_search: int, calls: int
-) -> None:
+def main(url: str, against: Path | None, documents: int, timed: int, dim: int, ef_search: int, calls: int) -> None:
     """Measure writes, searches by words and by vectors, and recall under filters.
 
     Times are milliseconds of processors, server + client, in the middle; on the wall where the server is elsewhere.
@@ -288,11 +278,11 @@ def main(
         folders = [Path(vlmsearch.__file__).parents[1], *([against] if against else [])]
         contenders = {
             str(folder) if n else "postgresql:": stack.enter_context(
-                build(folder, f"{url}?ef_search={ef_search}", f"build{n}", dim, limit)
+                build(folder, f"{url}?ef_search={ef_search}", f"build{n}", dim)
             )
             for n, folder in enumerate(folders)
         }
-        numbers = {"dim": dim, "limit": limit, "ef_search": ef_search, "codes": 20 * limit}
+        numbers = {"dim": dim, "limit": 10, "ef_search": ef_search, "codes": 200}
         contenders |= {name: bare.open(session, **numbers) for name, bare in _BARE.items()}
         for (index,) in session.execute(
             "SELECT indexname FROM pg_indexes WHERE indexdef LIKE '%USING hnsw%'"

@@ -80,12 +80,11 @@ class Meter:
 class MeasuredIndex:
     """An index whose calls are measured. Each method returns the call, with what is ready before it."""
 
-    def __init__(self, url: str, dim: int, limit: int) -> None:
+    def __init__(self, url: str, dim: int) -> None:
         from vlmsearch import Pipeline
         from vlmsearch.bench.search import WidenedEncoder
         from vlmsearch.registry import open_encoder, open_store
 
-        self._limit = limit
         self._encoder = WidenedEncoder(open_encoder("onnx:demo-minilm"), dim)
         self._store: Any = open_store(url)
         self._store.bind(self._encoder.fingerprint, self._encoder.spaces)
@@ -114,7 +113,7 @@ class MeasuredIndex:
 
     def nearest(self, vector: NDArray[np.float32], where: dict[str, object] | None) -> Callable[[], Scored]:
         """Search by a vector alone."""
-        search = partial(self._store.search, self._field, vector[None], limit=self._limit, where=_parsed(where))
+        search = partial(self._store.search, self._field, vector[None], limit=10, where=_parsed(where))
         return lambda: [(hit.id, hit.score) for hit in search()[0]]
 
     def search(self, query: str) -> Callable[[], Any]:
@@ -128,11 +127,11 @@ def _parsed(where: dict[str, object] | None) -> object:
     return where if where is None else parse_filter(where)
 
 
-def serve(requests: Connection, url: str, dim: int, limit: int) -> None:
+def serve(requests: Connection, url: str, dim: int) -> None:
     """Answer requests until there are no more."""
     meter = Meter()
     meter.watch()
-    index = MeasuredIndex(url, dim, limit)
+    index = MeasuredIndex(url, dim)
     with suppress(EOFError):
         while True:
             name, *values = requests.recv()
@@ -142,4 +141,4 @@ def serve(requests: Connection, url: str, dim: int, limit: int) -> None:
 
 if __name__ == "__main__":
     del sys.path[0]  # the folder of this file, where pgvector.py hides the package of that name
-    serve(Connection(int(sys.argv[1])), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    serve(Connection(int(sys.argv[1])), sys.argv[2], int(sys.argv[3]))
