@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from multiprocessing import Pipe
 from pathlib import Path
 from statistics import mean, median
@@ -195,22 +195,19 @@ class Measurement(NamedTuple):
         ratio = f"{used[1] / used[0]:.2f}" if len(used) > 1 else ""
         return [name, *(cells.get(contender, "") for contender in self.contenders), ratio]
 
-    def ask(self, what: str, *values: object) -> Iterator[tuple[str, Cost, Any]]:
+    def ask(self, what: Any, *values: object) -> Iterator[tuple[str, Cost, Any]]:
         """Make a call of all who can."""
         for name, contender in self.contenders.items():
             if what in contender.can:
                 yield name, *contender.ask(what, *values)
 
-    def write(
-        self, name: str, documents: Iterator[list[DrawnDocument]], count: int, *, ends: bool
-    ) -> Iterator[list[str]]:
+    def write(self, name: str, documents: Iterator[list[DrawnDocument]], count: int, ends: bool) -> Iterator[list[str]]:
         """Write documents in turns; at the end of a first load, make what is made then."""
         costs: dict[str, list[Cost]] = {contender: [] for contender in self.contenders}
-        for batch in islice(documents, -(-count // _BATCH)):
-            for contender, cost, _ in self.ask("write", batch):
+        calls: Iterator[tuple[object, ...]] = (("write", batch) for batch in islice(documents, -(-count // _BATCH)))
+        for call in chain(calls, [("finish",)] if ends else []):
+            for contender, cost, _ in self.ask(*call):
                 costs[contender].append(cost)
-        for contender, cost, _ in self.ask("finish") if ends else ():
-            costs[contender].append(cost)
         seconds = {who: sum(cost.wall for cost in own) / 1000 for who, own in costs.items()}
         yield self.row(f"{name}, documents a second", {who: f"{count / wall:,.0f}" for who, wall in seconds.items()})
         each = {who: _cell(own, lambda times: sum(times) / count, 2) for who, own in costs.items()}
@@ -256,9 +253,7 @@ def _cell(costs: Sequence[Cost], of: Callable[[list[float]], float] = median, di
 @click.option("--against", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="FOLDER",
               help="Another checkout of vlmsearch, to compare with.")  # fmt: skip
 @click.option("--documents", default=100_000, show_default=True, type=click.IntRange(2000), help="Drawn documents.")
-@click.option(
-    "--timed", default=10_000, show_default=True, type=click.IntRange(500), help="The last, with all indexes."
-)
+@click.option("--timed", default=10_000, show_default=True, type=click.IntRange(500), help="The last of them.")
 @click.option("--dim", default=384, show_default=True, type=click.IntRange(_DIMENSIONS), help="Numbers of a vector.")
 @click.option("--ef-search", default=400, show_default=True, type=click.IntRange(1, 1000), help="For all HNSW indexes.")
 @click.option("--calls", default=16, show_default=True, type=click.IntRange(1, 500), help="Timed calls of each kind.")
@@ -276,22 +271,19 @@ def main(url: str, against: Path | None, documents: int, timed: int, dim: int, e
         session.execute("CREATE EXTENSION vector")
         register_vector(session)
         folders = [Path(vlmsearch.__file__).parents[1], *([against] if against else [])]
-        contenders = {
-            str(folder) if n else "postgresql:": stack.enter_context(
-                build(folder, f"{url}?ef_search={ef_search}", f"build{n}", dim)
-            )
-            for n, folder in enumerate(folders)
-        }
+        contenders = {}
+        for n, folder in enumerate(folders):
+            started = build(folder, f"{url}?ef_search={ef_search}", f"build{n}", dim)
+            contenders[str(folder) if n else "postgresql:"] = stack.enter_context(started)
         numbers = {"dim": dim, "limit": 10, "ef_search": ef_search, "codes": 200}
         contenders |= {name: bare.open(session, **numbers) for name, bare in _BARE.items()}
-        for (index,) in session.execute(
-            "SELECT indexname FROM pg_indexes WHERE indexdef LIKE '%USING hnsw%'"
-        ).fetchall():
+        indexes = session.execute("SELECT indexname FROM pg_indexes WHERE indexdef LIKE '%USING hnsw%'").fetchall()
+        for (index,) in indexes:
             session.execute(f'DROP INDEX "{index}"')  # an earlier build keeps it up to date; "finish" makes it again
         measurement = Measurement(contenders)
         drawn = drawn_documents(documents, dim)
-        rows = list(measurement.write("first load", drawn, documents - timed, ends=True))
-        rows += measurement.write("written", drawn, timed, ends=False)
+        rows = list(measurement.write("first load", drawn, documents - timed, True))
+        rows += measurement.write("written", drawn, timed, False)
         session.execute("VACUUM ANALYZE")
         for name, (kind, length, passing) in _WORDS.items():
             asked = islice(cycle(queries_of(kind, length)), calls + 1)
@@ -302,9 +294,7 @@ def main(url: str, against: Path | None, documents: int, timed: int, dim: int, e
         rows += measurement.recalls(contenders["pgvector, hnsw"].ask, [vector for *_, vector in strangers])
         size = "SELECT sum(pg_total_relation_size(oid)) / %s FROM pg_class WHERE relkind = 'r' AND relname ^@ %s"
         sizes = {name: session.execute(size, (documents, own.prefix)) for name, own in contenders.items()}
-        rows.append(
-            measurement.row("bytes a document", {name: f"{n:,.0f}" for name, of in sizes.items() for (n,) in of})
-        )
+        rows.append(measurement.row("bytes a document", {who: f"{n:,.0f}" for who, of in sizes.items() for (n,) in of}))
     print_figures(f"{documents:,} x {dim}", ("figure", *contenders, "ratio"), rows)
 
 
