@@ -424,7 +424,7 @@ class Pipeline(Index):
                 try:
                     result = read(Judge(encoder, store, manifest, self._backgrounds))
                 finally:  # another thread may have switched the store to another model meanwhile
-                    self._check(encoder, store, store.manifest())
+                    self._check(encoder, store, store.as_opened())
             except Exception:
                 if not self._has_moved(in_use, manifest):
                     raise

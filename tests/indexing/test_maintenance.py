@@ -182,7 +182,8 @@ def test_the_commands(mongo_address: str, chroma_address: str, tmp_path: Path) -
     (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "a red star"}\n{"id": "b", "text": "two dogs"}\n')
     assert run("index", str(tmp_path / "a.jsonl"), "--store", url, "--encoder", "mock:").returncode == 0
     info = run("info", "--store", url)
-    assert f"search      HNSW on chroma://{chroma_address}/cli-vlmsearch" in info.stdout, info.stderr
+    assert f"with chroma://{chroma_address}/cli-vlmsearch\n" in info.stdout, info.stderr
+    assert "search      exact" in info.stdout
     fine = run("check", "--store", url)
     assert (fine.returncode, "unfinished  none" in fine.stdout) == (0, True)
     with MongoChromaStore(f"//{mongo_address}/cli", chroma=f"http://{chroma_address}") as store:

@@ -52,6 +52,8 @@ def _print(report: CheckReport) -> None:
         click.echo(f"in progress {report.in_progress}")
     for exposure in report.exposed:
         click.echo(f"exposed     {exposure}", err=True)
+    for field in report.identical:
+        click.echo(f"identical   {field}", err=True)
     if report.missing and report.repaired:
         click.echo("Documents with missing vectors count as changed: index their sources again.", err=True)
     if report.damaged and report.repaired:

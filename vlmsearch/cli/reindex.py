@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -22,7 +25,7 @@ from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
 from vlmsearch.cli.search_options import flag_of
 from vlmsearch.indexing.items import SourceOptions
-from vlmsearch.registry import open_encoder, usual_encoder
+from vlmsearch.registry import open_encoder, open_store, usual_encoder
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -50,31 +53,35 @@ def reindex(
     """Rebuild an index with another model, from the texts and image files of its documents.
 
     Without --encoder, or with that of the index, long texts are put into passages where they are not, in the index
-    itself.
+    itself. An index of an earlier version of vlmsearch is renewed instead, with the vectors that it has.
 
     The old index is in use until the new one is complete, and stays until --drop-old: the disk needs room for both. The
     index takes no writes at the end, when both are compared. You may interrupt it: the next run continues.
     """
-    from vlmsearch.indexing.reindex import drop_old as remove_old, reindex as reindex_store
+    from vlmsearch.indexing.reindex import drop_old as remove_old, opened_earlier, reindex as reindex_store, renew
 
     result: dict[str, object] = {}
-    with chosen.open_store() as opened:
+    with open_store(chosen.store) as opened:
+        is_earlier, manifest = opened_earlier(opened), need_manifest(opened)
         if encoder or not drop_old:
-            with open_encoder(encoder or usual_encoder(opened.name, need_manifest(opened))) as model:
-                if not ignore_space:
-                    _check_room(opened, model)
-                with progress(len(opened), quiet=as_json) as advance:
-                    done = reindex_store(
-                        opened,
-                        model,
+            with ExitStack() as stack:
+                work: Callable[..., ReindexReport] = renew
+                if encoder or not is_earlier:
+                    model = stack.enter_context(open_encoder(encoder or usual_encoder(opened.name, manifest)))
+                    if not ignore_space:
+                        _check_room(opened, model)
+                    work = partial(
+                        reindex_store,
+                        encoder=model,
                         allow_missing=allow_missing,
-                        on_progress=advance,
                         image_limits=chosen.image_limits,
                         passages=passages,
                     )
-                if not as_json:
-                    _print(done)
-                result = {**asdict(done), "seconds": round(done.seconds, 3)}
+                with progress(len(opened), quiet=as_json) as advance:
+                    done = work(opened, on_progress=advance)
+            if not as_json:
+                _print(done)
+            result = {**asdict(done), "seconds": round(done.seconds, 3)}
             if done.switched and not drop_old and not as_json:
                 click.echo("the new index is in use from now on; the one before it stays until --drop-old")
         has_failed = bool(result.get("lost")) and not result["switched"]

@@ -86,6 +86,23 @@ def copy(
     manifest = needed_manifest(source)
     _check_target(source, manifest, target)
     target.bind(manifest.fingerprint, manifest.spaces)
+    copied, unchanged, refused = copy_documents(source, target, on_progress)
+    pruned = _prune(source, target) if prune else 0
+    rejects = _copy_rejects(source, target, prune=prune)
+    if manifest.tuning and isinstance(target, Tunable):
+        target.tune(manifest.tuning)
+    seconds = time.monotonic() - started
+    return CopyReport(len(target), copied, unchanged, pruned, rejects, tuple(refused), seconds)
+
+
+def copy_documents(
+    source: Store | ParquetIndex, target: Store, on_progress: Callable[[int], None] | None
+) -> tuple[int, int, list[Reject]]:
+    """Copy the documents that the target lacks or has otherwise.
+
+    Returns:
+        The number of those, of those that it had, and those that it refused.
+    """
     copied = unchanged = 0
     refused: list[Reject] = []
     for stamps, read in stamped(source):
@@ -98,12 +115,7 @@ def copy(
         refused += too_large
         if on_progress:
             on_progress(copied + unchanged + len(refused))
-    pruned = _prune(source, target) if prune else 0
-    rejects = _copy_rejects(source, target, prune=prune)
-    if manifest.tuning and isinstance(target, Tunable):
-        target.tune(manifest.tuning)
-    seconds = time.monotonic() - started
-    return CopyReport(len(target), copied, unchanged, pruned, rejects, tuple(refused), seconds)
+    return copied, unchanged, refused
 
 
 def stamped(

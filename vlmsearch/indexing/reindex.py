@@ -1,7 +1,8 @@
 """Build an index anew with another model, beside the old one, and then switch.
 
-The switch is one step. With the model that built the index, long texts are encoded anew in their places: a search meets
-each document as it was or as it is.
+The switch is one step. An index of an earlier format is renewed in the same way, with the vectors that it has. With the
+model that built the index, long texts are encoded anew in their places: a search meets each document as it was or as it
+is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from vlmsearch._util.batching import batches
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.indexing.containers import kind_of
+from vlmsearch.indexing.copy import copy_documents
 from vlmsearch.indexing.flow import BATCH, Flow, IndexOptions
 from vlmsearch.indexing.items import SourceDocument
 from vlmsearch.indexing.metadata import update_documents
@@ -23,7 +25,8 @@ from vlmsearch.indexing.passages import Splitter, with_passages, without_passage
 from vlmsearch.indexing.records import Ready, encode
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.stores.base import OnDisk, Replaceable, Store, needed_manifest, reject_list_of
-from vlmsearch.types import Document, MetadataChange, Stamp
+from vlmsearch.stores.generations import GenerationalStore
+from vlmsearch.types import Document, Manifest, MetadataChange, Stamp
 
 _BATCH = 500
 _ROUNDS = 3
@@ -70,37 +73,72 @@ def reindex(
     index was built with takes that back. ``image_limits`` is how large an image may be, and ``passages`` whether long
     texts are encoded in passages.
 
-    With the encoder that built the index, nothing is built beside it: texts that are longer than the model reads are
-    encoded in passages, or without ``passages`` as wholes, where they are not. What others write meanwhile stays. To
-    the next run over unchanged sources all documents are unchanged.
+    With the encoder that built the index, an index of an earlier format is renewed as by `renew`. Beside any other,
+    nothing is built then: texts that are longer than the model reads are encoded in passages, or without ``passages``
+    as wholes, where they are not. What others write meanwhile stays. To the next run over unchanged sources all
+    documents are unchanged.
     """
-    started, before = time.monotonic(), _used_bytes(store)
     options = IndexOptions(
         retry_rejects=True, on_progress=on_progress, image_limits=image_limits, keep_labels=False, passages=passages
     )
-    if needed_manifest(store).fingerprint == encoder.fingerprint:
-        report = _renew(store, encoder, options)
-    else:
-        report = _replace(store, encoder, options, allow_missing)
-    after = _used_bytes(store)
+    is_earlier = opened_earlier(store)
+    if needed_manifest(store).fingerprint != encoder.fingerprint:
+        fill = partial(_copy, store, encoder=encoder, options=options)
+        return _measured(store, lambda: _replace(store, encoder, fill, allow_missing))
+    if is_earlier:
+        return renew(store, on_progress=on_progress)
+    return _measured(store, lambda: _renew(store, encoder, options))
+
+
+def opened_earlier(store: Store) -> bool:
+    """Return whether an index is of an earlier format. Such a one is opened, too, to renew it."""
+    return isinstance(store, GenerationalStore) and store.open_earlier()
+
+
+def renew(store: Store, *, on_progress: Callable[[int], None] | None = None) -> ReindexReport:
+    """Copy an index of an earlier format into one beside it, and switch to that.
+
+    It does so as `reindex`, and encodes nothing. Processes of the earlier version that have the old index open go on
+    searching it until `drop_old`.
+    """
+
+    def fill(new: Store) -> tuple[int, set[str]]:
+        copied, _, refused = copy_documents(store, new, on_progress)
+        gone = _gone(store, new)
+        if gone:
+            new.delete(gone)
+        return copied, {reject.id for reject in refused}
+
+    return replace(_measured(store, lambda: _replace(store, needed_manifest(store), fill)), encoded=0)
+
+
+def _measured(store: Store, work: Callable[[], ReindexReport]) -> ReindexReport:
+    """Return the report of some work with its time, and the growth of the store."""
+    started, before = time.monotonic(), _used_bytes(store)
+    report, after = work(), _used_bytes(store)
     added = None if before is None or after is None else after - before
     return replace(report, seconds=time.monotonic() - started, bytes_added=added)
 
 
-def _replace(store: Store, encoder: Encoder, options: IndexOptions, allow_missing: bool) -> ReindexReport:
-    """Build an index beside a store, and switch to it."""
+def _replace(
+    store: Store, model: Encoder | Manifest, fill: Callable[[Store], tuple[int, set[str]]], allow_missing: bool = False
+) -> ReindexReport:
+    """Build an index beside a store, and switch to it.
+
+    ``fill`` makes it equal to the old one, and returns how many documents it encoded, and those that it cannot.
+    """
     beside = replaceable(store)
-    new = beside.beside(encoder.fingerprint, encoder.spaces)
+    new = beside.beside(model.fingerprint, model.spaces)
     encoded, lost, switched = 0, set[str](), False
     for _ in range(_ROUNDS):
-        done, lost = _copy(store, new, encoder, options)
+        done, lost = fill(new)
         encoded += done
         if not done:
             break
     if allow_missing or not lost:
         try:
             beside.freeze(new)
-            done, lost = _copy(store, new, encoder, options)
+            done, lost = fill(new)
             encoded += done
             if allow_missing or not lost:
                 beside.switch(new)

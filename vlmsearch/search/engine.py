@@ -37,7 +37,7 @@ from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.overview import HasOverview
 from vlmsearch.stores.terms import query_words
-from vlmsearch.stores.versions import HitContent, compare_again, read_documents
+from vlmsearch.stores.versions import HitContent, VersionedHit, compare_again, read_documents
 from vlmsearch.types import (
     PASSAGE,
     WORDS,
@@ -71,7 +71,7 @@ _DIVERSE = 200
 _FAR = 1000
 """Hits of each field in a search whose order is not certain yet.
 
-A search for all relevant documents begins with so many.
+A search for all relevant documents, or for a page behind the first `DEPTH`, begins with so many.
 """
 
 
@@ -103,14 +103,17 @@ def run(
             where=options.where, limit=_MAX_CLOSEST, min_score=CLOSEST, weights=options.weights, group=options.group
         )
         unsure = [at for at, search in enumerate(searches) if search.may_be_unsure and not results[at]]
-        closer = [_Search(judge, searches[at].asked, again, searches[at].cursor, searches[at].hidden) for at in unsure]
+        closer = [replace(searches[at], options=again) for at in unsure]
         for at, near in zip(unsure, _results(judge, closer)):
             results[at] = replace(results[at], closest=near.matches)
     return results
 
 
 def _results(judge: Judge, searches: list[_Search]) -> list[Matches]:
-    """Return the result of each search; all have the same options."""
+    """Return the result of each search; all have the same options.
+
+    Those that know candidates, of a search with other options, ask only where these are too few.
+    """
     if not searches:
         return []
     store, options = judge.store, searches[0].options
@@ -119,17 +122,25 @@ def _results(judge: Judge, searches: list[_Search]) -> list[Matches]:
         for search in searches:
             search.take_whole(store, ranks_words=ranks_words)
         return [search.result() for search in searches]
-    depth = max([fusion.DEPTH, *(search.min_depth for search in searches)])
-    pending = searches
+    for search in searches:
+        if search.depth:
+            search.settle(is_last=False)
+    depth = max(_deeper(search.depth) if search.depth else search.min_depth for search in searches)
+    pending = [search for search in searches if search.needs_more]
     for left in reversed(range(_ATTEMPTS)):
+        if not pending:
+            break
         answers = _ask(store, [search.asked for search in pending], depth, options, ranks_words=ranks_words)
         for search, ranked in zip(pending, answers):
             search.take(ranked, depth, is_last=not left)
         pending = [search for search in pending if search.needs_more]
-        if not pending:
-            break
-        depth = 4 * depth if depth >= _FAR else _FAR
+        depth = _deeper(depth)
     return [search.result() for search in searches]
+
+
+def _deeper(depth: int) -> int:
+    """Return how many candidates each field gives where so many were too few."""
+    return 4 * depth if depth >= _FAR else _FAR
 
 
 def _tells_texts(judge: Judge, asked: PreparedQuery) -> bool:
@@ -440,7 +451,7 @@ class _Search:
     """The relevance that no document behind the candidates exceeds."""
     is_whole: bool = True
     """Whether nothing that was found is lost."""
-    is_unsettled: bool = False
+    is_unsettled: bool = True
     """Whether documents behind the candidates may belong among the first `size`."""
 
     @property
@@ -471,7 +482,8 @@ class _Search:
         """Return how many candidates each field gives at first."""
         if self.options.takes_all and self.threshold:
             return _FAR
-        return self.size + len(self.hidden)
+        wanted = self.size + len(self.hidden)
+        return fusion.DEPTH if wanted <= fusion.DEPTH else max(_FAR, wanted)  # a little deeper seldom settles an order
 
     @property
     def threshold(self) -> float:
@@ -517,16 +529,24 @@ class _Search:
         """Learn what all fields say of the candidates."""
         self.ranked, self.depth, self.is_whole = ranked, depth, True
         self.full = {name for name, hits in ranked.fields.items() if len(hits) >= depth}
-        with querying(self.store.name, "fields"):
-            self.owned = self.store.fields(list(ranked.ids))
+        self.owned = {
+            hit.id: hit.fields for hit in ranked.hits if isinstance(hit, VersionedHit) and hit.fields is not None
+        }
+        if unknown := ranked.ids - self.owned.keys():
+            with querying(self.store.name, "fields"):
+                self.owned |= self.store.fields(list(unknown))
         self._look_behind(self.owned)
 
     def take(self, ranked: Rankings, depth: int, *, is_last: bool) -> None:
+        """Find the best of new candidates."""
+        self.look_at(ranked, depth)
+        self.settle(is_last=is_last)
+
+    def settle(self, *, is_last: bool) -> None:
         """Find the best of the candidates, each with the document that its scores are of.
 
         Where others may belong among them, and this is not the last attempt, their documents are not read.
         """
-        self.look_at(ranked, depth)
         documents: dict[str, HitContent] = {}
         for _ in range(_ATTEMPTS):
             check_cancelled()

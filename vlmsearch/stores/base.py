@@ -74,6 +74,14 @@ class Store(Closable, ABC):
     Then processes of several machines can open and write it by the same URL.
     """
 
+    def as_opened(self) -> Manifest | None:
+        """Return the manifest of the index that is open here; its tuning may be older.
+
+        Returns:
+            The manifest; None where there is no index yet.
+        """
+        return self.manifest()
+
     @abstractmethod
     def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:
         """Make the store ready for the vectors of one encoder; create it the first time.
@@ -634,6 +642,7 @@ class CheckReport(HtmlDisplay):
         unindexed: Vectors that searching does not find, and what else follows from documents and does not agree.
         damaged: Documents, and inputs on the reject list, that are not what was written. What can be read of such a
             document is kept, and it counts as changed: indexing its source again puts it right.
+        identical: Fields with so many equal vectors that searches may miss others, and what to do.
         exposed: Places in which others may put what a store runs, for an administrator to close: see `Exposable`.
 
     Example:
@@ -653,6 +662,7 @@ class CheckReport(HtmlDisplay):
     unindexed: tuple[str, ...] = ()
     damaged: tuple[str, ...] = ()
     exposed: tuple[str, ...] = ()
+    identical: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         names = ("orphans", "stale", "missing", "unfinished", "unindexed", "damaged")

@@ -9,7 +9,10 @@ before it begins and before it returns. So whatever returned is in the old gener
 returns. The new generation can be made equal to the old one while nobody changes either. A process that is killed
 meanwhile leaves the old generation in use, complete and frozen, until the next one takes its work over.
 
-``tuning`` in the row ``index`` goes when another generation takes the place of this one: it belongs to the model.
+``tuning`` in the row ``index`` goes when a generation of another model takes the place of this one.
+
+A class whose tables have changed has another ``format``. It opens an index of an earlier format only to renew it: the
+new generation is filled from the old one, which processes of the earlier version go on reading.
 
 The row ``next`` names the run that builds it. Whoever takes it over puts the name of its own run there, and the writes
 of the run before fail. ``garbage`` in a row lists generations that are still to be removed. ``revision`` differs after
@@ -37,7 +40,6 @@ from vlmsearch.types import Manifest, Record, Space
 
 Slot = str
 """``index`` or ``next``."""
-_FORMAT = 1
 _OF_A_GENERATION = ("format", "kind", "generation", "created", "fingerprint", "spaces", "language")
 
 
@@ -48,6 +50,9 @@ class GenerationalStore(Store):
     """The scheme; an index is opened with the one that made it."""
     default_language = ""
     """The language of a new index by default; "" for a store that ranks no words."""
+    format = 1
+    """The number of the format of a new generation. Lower ones are read to be renewed."""
+    _opens_earlier = False
 
     def __init__(self, name: str, *, language: str | None = None) -> None:
         self.name = name
@@ -128,7 +133,7 @@ class GenerationalStore(Store):
         """Return the row of a new generation."""
         now = datetime.now(timezone.utc).isoformat()
         described = [[space.name, space.dim, sorted(space.modalities)] for space in spaces]
-        row = {"format": _FORMAT, "kind": self.kind, "generation": self._next_generation(), "created": now}
+        row = {"format": self.format, "kind": self.kind, "generation": self._next_generation(), "created": now}
         language = self._language or (self._opened.language if self._opened else "") or self.default_language
         return {**row, "fingerprint": fingerprint, "spaces": described, "language": language}
 
@@ -147,12 +152,22 @@ class GenerationalStore(Store):
                 row = self.read_slot(self._slot)
                 if row is not None:
                     manifest = self._read(row)
+                    if row["format"] != self.format and not self._opens_earlier:
+                        raise ConfigError(
+                            f"{self.name} was made by an earlier version of vlmsearch, which may go on searching it: "
+                            "renew it once with `vlmsearch reindex --store URL`, as a user who may write"
+                        )
                     self.opened(manifest, row["generation"])
                     self._row, self._opened = row, manifest
             return self._opened
 
+    def open_earlier(self) -> bool:
+        """Return whether the index is of an earlier format. Such a one is opened, too, to renew it."""
+        self._opens_earlier = True
+        return self.as_opened() is not None and (self._row or {})["format"] != self.format
+
     def _read(self, row: Mapping[str, Any]) -> Manifest:
-        if row.get("format") != _FORMAT:
+        if row.get("format") not in range(1, self.format + 1):
             raise ConfigError(
                 f"{self.name} is of a format that this version of vlmsearch cannot read: upgrade, or index again "
                 "under another name"
@@ -280,7 +295,8 @@ class GenerationalStore(Store):
         if now.get("change", {}).get("run") != row["run"]:
             raise self._was_changed()
         garbage = [*now.get("garbage", ()), *([now["old"]] if now.get("old") else [])]
-        self._change("index", now, {**_generation_of(row), "old": _generation_of(now), "garbage": garbage})
+        kept = {"tuning": now["tuning"]} if "tuning" in now and now["fingerprint"] == row["fingerprint"] else {}
+        self._change("index", now, {**_generation_of(row), **kept, "old": _generation_of(now), "garbage": garbage})
         with self._written:
             self._written.wait_for(lambda: not self._writers)
             with self._opening:
@@ -408,7 +424,8 @@ class GenerationalStore(Store):
 
     def _is_of(self, row: Mapping[str, Any], fingerprint: str, spaces: Sequence[Space]) -> bool:
         manifest = self._read(row)
-        return manifest.fingerprint == fingerprint and set(manifest.spaces) == set(spaces)
+        is_same = manifest.fingerprint == fingerprint and set(manifest.spaces) == set(spaces)
+        return is_same and row["format"] == self.format
 
 
 def _next_row(built: Store) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from vlmsearch.types import PASSAGE, Document, Hit, Passage, document_of
+from vlmsearch.types import PASSAGE, Document, Field, Hit, Passage, document_of
 
 if TYPE_CHECKING:
     from vlmsearch.stores.base import Store
@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class VersionedHit(Hit):
-    """A hit that knows which version of the document it is of."""
+    """A hit that knows which version of the document it is of.
+
+    Attributes:
+        version: The version; "" where the store tells none.
+        fields: The fields that this version has a vector of; None where the hit does not tell.
+    """
 
     version: str = ""
+    fields: frozenset[Field] | None = None
 
 
 class HitContent(NamedTuple):

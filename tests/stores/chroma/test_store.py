@@ -409,3 +409,26 @@ def test_every_document_is_found_among_many_with_equal_vectors(chroma_address: s
             found = store.search(IMAGE, records[i].vectors[IMAGE][None], limit=3, where=where)[0]
             assert [hit.id for hit in found] == [f"id-{i}"]
             assert found[0].score == pytest.approx(1.0, abs=1e-5)
+
+
+def test_recall_is_measured_and_equal_vectors_are_named(chroma_address: str) -> None:
+    records = [record(i) for i in range(1300)]
+    same = [Record(r.document, {**r.vectors, IMAGE: records[0].vectors[IMAGE]}) for r in records[:250]]
+    with ChromaStore(f"//{chroma_address}/recall") as store:
+        store.bind("encoder", SPACES)
+        store.upsert(records[:900])
+        assert store.describe() == {"search": "exact"}
+        store.upsert([*same, *records[900:]])
+        described, report = store.describe(), store.check()
+        assert (report.clean, len(report.identical)) == (True, 1)
+        assert report.identical[0] == f"clip/image: {described.pop('identical clip/image')}"
+        share = int(report.identical[0].removeprefix("clip/image: ").partition(" % of the vectors are equal")[0])
+        assert share == pytest.approx(100 * 250 / 1300, abs=6)
+        assert described.pop("search") == "approximate"
+        assert set(described) == {"search clip/image", "search minilm/text"}
+        for text in described.values():
+            assert text.startswith("approximate, recall ")
+            assert float(text.split()[2]) > 0.8
+            assert " passes " in text
+        store.delete([r.document.id for r in same])
+        assert store.check().identical == ()

@@ -297,9 +297,12 @@ def test_an_index_of_an_earlier_version_opens_and_is_renewed(
     execute(server.conninfo("postgres"), "GRANT app TO reader WITH INHERIT FALSE, SET FALSE")
     with (
         open_store(f"{server.url_of('reader', f'{database}old')}?table=photos") as reading,
-        pytest.raises(ConfigError, match=r"was made by vlmsearch 0\.2, and its tables have to be renamed once"),
+        pytest.raises(
+            ConfigError, match=r"made by an earlier version .* `vlmsearch reindex --store URL`, as a user who"
+        ),
     ):
         reading.manifest()
+    assert run("reindex", "--store", f"{url}?table=photos").stdout.startswith("2 documents, 0 encoded")
     with Pipeline(OTHER, open_store(f"{url}?table=photos")) as pipeline:
         matches = pipeline.search("a cat of the colour 1", limit=1, min_score=0)
         assert (matches[0].document.id, matches[0].document.metadata) == ("d1", {"n": 1})

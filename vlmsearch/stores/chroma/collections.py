@@ -24,8 +24,9 @@ from vlmsearch._util.options import Options, bounded
 from vlmsearch._util.retry import AttemptOptions
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.chroma.connection import ChromaConnection, parse_location
-from vlmsearch.stores.chroma.filters import Where
-from vlmsearch.types import Field, Vectors
+from vlmsearch.stores.chroma.filters import Where, compile_filter
+from vlmsearch.stores.filters import Filter
+from vlmsearch.types import Field, Hit, Vectors
 
 T = TypeVar("T")
 EXACT_UP_TO = 1000
@@ -221,6 +222,13 @@ class ChromaCollection:
                 cosines = rows @ vectors.T / np.outer(np.linalg.norm(rows, axis=1), norms)
                 cosines_by_id.update(zip(answer["ids"], np.clip(cosines, -1.0, 1.0).tolist()))
         return cosines_by_id
+
+    def exact(self, vectors: Vectors, limit: int, where: Filter | None) -> list[list[Hit]]:
+        """Compare all rows with each vector, best first; those of versions that were replaced count, too."""
+        cosines = self.cosines(self.ids(None if where is None else compile_filter(where)), vectors)
+        names = [row[VERSION_CHARS:] for row in cosines]
+        by_query = np.array(list(cosines.values())).reshape(-1, len(vectors)).T
+        return [[Hit(names[row], scores[row]) for row in np.argsort(-scores)[:limit]] for scores in by_query]
 
     def vectors(self, ids: Ids[str]) -> dict[str, NDArray[np.float32]]:
         """Return the vectors of those ids that are there."""

@@ -8,11 +8,13 @@ version is never found.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch._util.batching import pages
+from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.chroma.collections import (
     EXACT_UP_TO,
     VERSION_CHARS,
@@ -25,8 +27,11 @@ from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.filters import Where, compile_filter, filterable
 from vlmsearch.stores.documents import DocumentRow
 from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.passages import AnyRow
+from vlmsearch.stores.recall import SAMPLE, Recalls, identical_share
 from vlmsearch.stores.rows import RowByRowStore
 from vlmsearch.stores.versions import VersionedHit
+from vlmsearch.stores.writers import WriteJournal
 from vlmsearch.types import Field, Record, Space, Vectors
 
 Key = tuple[str, str]
@@ -36,6 +41,12 @@ _SPARE = 8
 _ROW_BYTES = 600
 """Bytes of a vector beside its numbers: its row, the document's id and metadata, and its links in the graph."""
 _MAX_LOOKS = 20
+_MEASURED_UP_TO = 20_000
+"""Vectors of a field whose recall is measured: all of them are read for that."""
+_IDENTICAL = (
+    "of the vectors are equal, so a search may miss others that are near: remove blank pages and the like, or copy the "
+    "index to `sqlite:` or `postgresql:`"
+)
 
 
 def row_bytes(dim: int) -> int:
@@ -50,6 +61,7 @@ class VectorRows:
         fields = [field for space in spaces for field in space.fields]
         self.fields = {field: field_collection(connection, generation, field) for field in fields}
         self._is_small = dict.fromkeys(fields, True)
+        self.recalls = Recalls()
 
     def create(self, hnsw: HnswOptions) -> None:
         """Make the collections."""
@@ -190,6 +202,29 @@ class ChromaVectorStore(RowByRowStore):
     ) -> list[VersionedHit]:
         """Compare documents with one query."""
         return self.vectors().compare(field, vectors, ids, where, self._versions_of(field))
+
+    def describe(self) -> dict[str, str]:
+        """Return how the store searches, for people. Recall is measured where there are not too many vectors."""
+        texts = {f"search {field}": self._recall(field) for field in self._approximate()}
+        texts |= {f"identical {field}": text for field, text in self._identical().items()}
+        return {"search": "approximate" if texts else "exact", **texts, **super().describe()}
+
+    def _recall(self, field: Field) -> str:
+        rows, recalls = self.vectors().fields[field], self._vectors.recalls
+        return recalls.of(self, field, len(rows), rows.exact) if len(rows) <= _MEASURED_UP_TO else "approximate"
+
+    def _approximate(self) -> list[Field]:
+        return [field for field, rows in self.vectors().fields.items() if len(rows) > EXACT_UP_TO]
+
+    def _identical(self) -> dict[Field, str]:
+        """Say which fields have so many equal vectors that searches may miss others."""
+        shares = {field: identical_share(self.sample(field, SAMPLE)) for field in self._approximate()}
+        return {field: f"{100 * share:.0f} % {_IDENTICAL}" for field, share in shares.items() if share}
+
+    def with_rows(self, report: CheckReport, rows: Mapping[str, AnyRow], journal: WriteJournal) -> CheckReport:
+        """Return the report of a check with its documents, passages and equal vectors."""
+        identical = tuple(f"{field}: {text}" for field, text in self._identical().items())
+        return replace(super().with_rows(report, rows, journal), identical=identical)
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
         """Read the vectors of a field that documents have."""

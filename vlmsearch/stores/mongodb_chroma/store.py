@@ -103,10 +103,6 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
         """Return about how many bytes a vector takes in Chroma."""
         return row_bytes(dim)
 
-    def describe(self) -> dict[str, str]:
-        """Return how the store searches, for people."""
-        return {"search": f"HNSW on {self._chroma.name}", **super().describe()}
-
     # ---- writing
 
     def write_rows(self, rows: Sequence[Record]) -> None:

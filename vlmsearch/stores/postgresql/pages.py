@@ -41,7 +41,9 @@ class Page(NamedTuple):
 def packed(postings: Postings) -> Iterator[Page]:
     """Yield the pages of a segment."""
     order = np.argsort(keys := postings.keys.view(np.int64))
-    starts, counts = postings.starts.astype(np.int64)[:-1][order], np.diff(postings.starts.astype(np.int64))[order]
+    starts = postings.starts.astype(np.int64)
+    counts: NDArray[np.int64] = np.diff(starts)[order]
+    starts = starts[:-1][order]
     keys = keys[order]
     ends = np.cumsum(counts + _COST_OF_TERM)
     first = 0

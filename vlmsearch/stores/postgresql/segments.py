@@ -24,7 +24,10 @@ from vlmsearch.stores.postings import MAX_ROWS, Postings, Rows, sorted_postings
 _TIER = 6
 """Segments of about one size that become one. Each tier has so many times the documents of the one before."""
 _MANY_DEAD, _WORST = 4, 8
-"""The dead are dropped when there is one to so many documents, from segments with one to so many."""
+"""The dead are dropped when there is one to so many documents.
+
+Segments with one to so many of their own are written anew then.
+"""
 _FEW_DEAD = 1000
 """Dead that are never too many."""
 _MAX_TIMES = 65_535
@@ -135,10 +138,10 @@ class WordTables:
             dead: The numbers of those that it replaced or removed.
         """
         sizes: list[SegmentSize] = []
-        gone = np.sort(np.fromiter(dead, "<i8", len(dead)))
-        for part, own_dead in itertools.zip_longest(words or [_NOTHING], [gone], fillvalue=gone[:0]):
-            if len(part) or len(own_dead):
-                sizes = self._add(session, part, own_dead)
+        gone = np.sort(np.fromiter(dead, np.int64, len(dead)))
+        for part in words or ([_NOTHING] if len(gone) else []):
+            if len(part) or len(gone):
+                sizes, gone = self._add(session, part, gone), gone[:0]
         return sizes
 
     def _add(self, session: Session, words: Postings, dead: Rows) -> list[SegmentSize]:
@@ -149,10 +152,9 @@ class WordTables:
             "FROM made CROSS JOIN unnest(%b::bigint[], %b::int[], %b::bytea[]) given) "
             f"SELECT {own} FROM {self.segments} UNION ALL SELECT * FROM made"
         )
-        first, part, body = map(list, zip(*packed(words))) if len(words) else ([], [], [])
-        values = words.rows.astype("<i8").tobytes(), words.lengths.astype("<u4").tobytes(), sorted(words.languages)
-        rows = all_rows(session, query, (*values, dead.tobytes(), first, part, body))
-        return [SegmentSize(*row) for row in rows]
+        lists = words.rows.astype("<i8").tobytes(), words.lengths.astype("<u4").tobytes(), sorted(words.languages)
+        pages = list(zip(*packed(words))) or [(), (), ()]
+        return [SegmentSize(*row) for row in all_rows(session, query, (*lists, dead.tobytes(), *map(list, pages)))]
 
     # ---- merging
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,9 +42,10 @@ from vlmsearch.stores.postgresql.connection import (
     connect,
     quoted,
 )
+from vlmsearch.stores.postgresql.earlier import earlier_tables
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables, exposures, proof_of
 from vlmsearch.stores.postgresql.segments import SegmentSize, is_due
-from vlmsearch.stores.postgresql.tables import SEAL, IndexTables, measure, rename_earlier, rough_size
+from vlmsearch.stores.postgresql.tables import SEAL, IndexTables, measure, rough_size
 from vlmsearch.stores.postgresql.values import (
     COLUMNS,
     IS_DOCUMENT,
@@ -60,6 +62,7 @@ from vlmsearch.stores.postgresql.values import (
 from vlmsearch.stores.postgresql.vectors import DAY, MAX_EF_SEARCH, VectorSearch, VectorTable, array_of
 from vlmsearch.stores.postgresql.words import ONE_MOMENT, WordRanking
 from vlmsearch.stores.postings import MAX_ROWS, Postings
+from vlmsearch.stores.recall import SAMPLE, Recalls, identical_share
 from vlmsearch.stores.terms import AUTO, check_language
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
@@ -101,6 +104,7 @@ class PostgresStore(DatabaseStore):
     """
 
     kind = "postgresql"
+    format = 2
     default_language = AUTO
     is_served = True
 
@@ -155,7 +159,7 @@ class PostgresStore(DatabaseStore):
 
     def _read_slot(self, slot: Slot, query: str) -> dict[str, Any] | None:
         rows = self._read_beside("look for the index", query, (slot,))
-        return dict(rows[0][0]) if rows else None
+        return dict(rows[0][0].get("now", rows[0][0])) if rows else None
 
     def _check_slots(self, session: Session) -> bool:
         """Return whether the tables beside the generations are there; ConfigError where they are a stranger's."""
@@ -183,9 +187,16 @@ class PostgresStore(DatabaseStore):
         self._change_beside("make the index", query, (slot, json.dumps(row)))
 
     def replace_slot(self, slot: Slot, row: Mapping[str, Any], revision: str | None) -> bool:
-        """Put another row in the place of one of this revision, at one instant: False where there is none."""
+        """Put another row in the place of one of this revision, at one instant: False where there is none.
+
+        While the index has an old generation that an earlier version made, processes of that version may have it open.
+        They see it unchanged, so they go on reading, and frozen, so they write nothing.
+        """
+        old = row.get("old") or row
+        is_alike = old["format"] == row["format"]
+        shown = row if is_alike else {**old, "format": row["format"], "change": _LATER, "now": row}
         query = f"UPDATE {self._slots} SET row = %s::json WHERE slot = %s AND {_IS_OF_REVISION}"
-        return self._change_beside("change the index", query, (json.dumps(row), slot, revision)) == 1
+        return self._change_beside("change the index", query, (json.dumps(shown), slot, revision)) == 1
 
     def clear_slot(self, slot: Slot, revision: str | None) -> None:
         """Remove the row of a slot, if it is of this revision."""
@@ -223,15 +234,13 @@ class PostgresStore(DatabaseStore):
 
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Note the tables of the generation; ConfigError where they are a stranger's."""
-        self._tables = self._tables_of(generation, manifest.spaces)
+        self._tables = self._tables_there(generation, manifest.spaces)
         checked = self._prove()
-        if self._tables.name not in checked:
-            self._rename_earlier()
-            checked = self._prove()
         if unmarked := [name for name, table in checked.items() if not table.comment]:
             with suppress(BackendError):  # as it may not where it only reads
                 self._connection.run("mark its tables", lambda session: self._tables.mark(session, unmarked))
         self._words = WordRanking(self._tables, manifest.language)
+        self._recalls = Recalls()
         self._vectors = self._search_of(self._tables.documents, self._tables.vectors)
 
     def _search_of(self, documents: str, tables: Mapping[Field, VectorTable]) -> VectorSearch:
@@ -240,10 +249,16 @@ class PostgresStore(DatabaseStore):
 
     def _tables_of(self, generation: str, spaces: Sequence[Space]) -> IndexTables:
         extension = self._connection.needed_extension()
-        return IndexTables.of(self._schema, self._documents_of(generation), spaces, extension)
+        return IndexTables.of(self._schema, f"{self._table}${generation}", spaces, extension)
 
-    def _documents_of(self, generation: str) -> str:
-        return f"{self._table}${generation}"
+    def _tables_there(self, generation: str, spaces: Sequence[Space]) -> IndexTables:
+        """Return the tables of a generation, which an earlier version may have made."""
+        usual = self._tables_of(generation, spaces)
+        names = (self._schema, self._table, generation)
+        earlier = self._connection.run(
+            "look at its tables", lambda session: earlier_tables(session, *names, spaces, usual.extension)
+        )
+        return earlier or usual
 
     def _prove(self) -> dict[str, CheckedTable]:
         """Look at the tables of the generation, and note how later transactions know them."""
@@ -257,33 +272,21 @@ class PostgresStore(DatabaseStore):
         self._proof = proof_of(self._schema, checked, (vector, number)) if checked else ""
         return checked
 
-    def _rename_earlier(self) -> None:
-        """Give tables of an earlier version their names of today."""
-        last = int(self._next_generation()) - 1
-
-        def rename(session: Session) -> None:
-            session.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self._slots,))
-            rename_earlier(session, self._schema, self._table, last, self.name)
-
-        try:
-            self._connection.run("rename its tables", rename)
-        except BackendError as exc:
-            if isinstance(exc.__cause__, (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction)):
-                raise ConfigError(
-                    f"{self.name} was made by vlmsearch 0.2, and its tables have to be renamed once: run `vlmsearch "
-                    "info` as the role that owns them, on the primary server"
-                ) from exc
-            raise
-
     def describe(self) -> dict[str, str]:
         """Return how the store searches, for people; the recall of an index of vectors is measured."""
         self.needed()
-        return {**self._vectors.describe(), **super().describe()}
+        described = {"search": "exact"}
+        for field, size in self._vectors.approximate().items():
+            described["search"] = "approximate"
+            exact = partial(self._vectors.find_exactly, field, timeout=DAY)
+            described[f"search {field}"] = self._recalls.of(self, field, size, exact)
+            if share := identical_share(self.sample(field, SAMPLE)):
+                described[f"identical {field}"] = f"{100 * share:.0f} % of the vectors"
+        return {**described, **super().describe()}
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
-        self.as_opened()  # which renames tables of an earlier version
-        tables = self._tables_of(generation, spaces)
+        tables = self._tables_there(generation, spaces)
         self._connection.run("drop its tables", lambda session: tables.drop(session, self.name))
 
     # ---- writing
@@ -301,7 +304,7 @@ class PostgresStore(DatabaseStore):
         self._vectors.maintain()
 
     def _writer(self, records: Sequence[Record], version: str) -> Callable[[Session], list[SegmentSize]]:
-        """Return a function that adds or replaces records, and returns the sizes of all segments of words."""
+        """Return a function that adds or replaces records. It returns the sizes of all segments of words."""
         rows = sorted(rows_of(records), key=lambda row: row.document.id)
         words, language = list[Postings](), self.needed().language
         for places in batches(range(len(rows)), MAX_ROWS):
@@ -622,11 +625,8 @@ class PostgresStore(DatabaseStore):
         self.needed()
         size = documents = 0
         for generation in self.kept_generations():
-            name = self._documents_of(generation)
-            there, rows = self._connection.run(
-                "measure it",
-                lambda session: measure(session, self._schema, name, self.name),  # noqa: B023
-            )
+            tables = self._tables_there(generation, ())
+            there, rows = self._connection.run("measure it", lambda session: measure(session, tables, self.name))  # noqa: B023
             size, documents = size + there, documents + rows
         return DiskUse(size, documents, None)
 
@@ -659,4 +659,6 @@ class PostgresStore(DatabaseStore):
 
 _SLOTS = ("slot", "row")
 _REJECTS = ("id", "code", "message", "digest", "source")
-_IS_OF_REVISION = "row->>'revision' IS NOT DISTINCT FROM %s"
+_IS_OF_REVISION = "coalesce(row->'now', row)->>'revision' IS NOT DISTINCT FROM %s"
+_LATER = {"run": "", "fingerprint": "a later version of vlmsearch"}
+"""The change that an earlier version sees in the row of an index that was renewed."""

@@ -10,7 +10,6 @@ Whoever writes or removes those of a document has locked its own row.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
+from typing_extensions import Self
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
@@ -91,11 +91,14 @@ class IndexTables:
     extension: str
 
     @classmethod
-    def of(cls, schema: str, name: str, spaces: Sequence[Space], extension: str) -> IndexTables:
-        """Return the tables of a generation, whose table of documents has a name."""
+    def of(cls, schema: str, name: str, spaces: Sequence[Space], extension: str, sign: str = "$") -> Self:
+        """Return the tables of a generation, whose table of documents has a name.
+
+        ``sign`` is before the numbers of fields.
+        """
         dims = {field: space.dim for space in spaces for field in space.fields}
         vectors = {
-            field: VectorTable(field, f"{name}${n}", schema, dims[field], extension)
+            field: VectorTable(field, f"{name}{sign}{n}", schema, dims[field], extension)
             for n, field in enumerate(sorted(dims, key=str), 1)
         }
         return cls(name, schema, vectors, extension)
@@ -148,7 +151,7 @@ class IndexTables:
     def drop(self, session: Session, index: str) -> None:
         """Remove the tables that are there; ConfigError where one lacks its mark."""
         for name, table in self.check(session, index).items():
-            if table.comment != self._marks[name]:
+            if table.comment != self._marks.get(name, table.comment):
                 raise ConfigError(
                     f"{self.schema}.{name} has no comment {self._marks[name]!r}, so it is not dropped: if it is one of "
                     f"{index}, drop it by hand"
@@ -235,7 +238,7 @@ class IndexTables:
         return self._forget(session, self._delete(session, f"id = ANY(%s::text[] || {self.passages})", (ids, ids)))
 
     def remove_strays(self, session: Session, numbers: Sequence[int]) -> None:
-        """Remove the passages of no document, and what there is beside the documents of numbers that none has."""
+        """Remove the passages of no document, and what there is of numbers that no row has."""
         stray = f"SELECT unnest(w.ids) FROM ({self.wrong_passages}) w WHERE w.id IS NULL"
         self._forget(session, [*numbers, *self._delete(session, f"id IN ({stray})", ())])
         session.execute(f"DELETE FROM {self.words.pages} p WHERE {self.words.stray_pages}")
@@ -246,7 +249,7 @@ class IndexTables:
         return [number for (number,) in all_rows(session, query, values)]
 
     def _forget(self, session: Session, numbers: list[int], words: Sequence[Postings] = ()) -> list[SegmentSize]:
-        """Remove what the tables beside the documents have of rows that are gone, and add the words of others."""
+        """Remove what other tables have of rows that are gone, and add words of new ones."""
         for table in self.vectors.values() if numbers else ():
             table.forget(session, numbers)
         return self.words.append(session, words, numbers)
@@ -282,64 +285,20 @@ class IndexTables:
         )
 
 
-def measure(session: Session, schema: str, name: str, index: str) -> tuple[int, int]:
+def measure(session: Session, tables: IndexTables, index: str) -> tuple[int, int]:
     """Return the bytes on the disk of a generation, and the number of its documents. Its fields may be any.
 
     Args:
         session: A connection within a transaction.
-        schema: The schema that its tables are in.
-        name: The table of documents; a build that was cut off may not have it yet.
+        tables: Its tables, without those of fields; a build that was cut off may not have them yet.
         index: Name of the index, for messages.
     """
-    size = int(all_rows(session, _SIZE, (schema, name, f"{name}$"))[0][0])
-    if name not in check_tables(session, schema, {name: _DOCUMENTS}, index):
+    size = int(all_rows(session, _SIZE, (tables.schema, tables.name, f"{tables.name}$"))[0][0])
+    if tables.name not in tables.check(session, index):
         return size, 0
-    query = f"SELECT count(*) FROM {quoted(schema, name)} WHERE {IS_DOCUMENT}"
+    query = f"SELECT count(*) FROM {tables.documents} WHERE {IS_DOCUMENT}"
     return size, int(all_rows(session, query)[0][0])
 
 
 def _mark(session: Session, table: str, mark: str) -> None:
     session.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.SQL(table), sql.Literal(mark)))
-
-
-def rename_earlier(session: Session, schema: str, index: str, generations: int, name: str) -> None:
-    """Give the tables of generations that vlmsearch 0.2 made the names of today.
-
-    They were ``index_N`` and ``index_N_1``, which an index of the name ``index_N`` may have, too: what has other
-    columns is that one's.
-
-    Args:
-        session: A connection within a transaction.
-        schema: The schema that they are in.
-        index: What the names begin with.
-        generations: Number of the last generation.
-        name: Name of the index, for messages.
-    """
-    for generation in range(1, generations + 1):
-        earlier, now = f"{index}_{generation}", f"{index}${generation}"
-        if not _has_columns(session, schema, earlier, _DOCUMENTS):
-            continue
-        check_tables(session, schema, {earlier: _DOCUMENTS}, name)
-        indexes = [(f"{earlier}_{part}", f"{now}${part}") for part in _INDEXED]
-        for n in itertools.count(1):
-            table = f"{earlier}_{n}"
-            if not _has_columns(session, schema, table, _VECTORS):
-                break
-            field = check_tables(session, schema, {table: _VECTORS}, name)[table].comment
-            _rename(session, "TABLE", schema, table, f"{now}${n}")
-            if field:  # a dump without comments says of none
-                _mark(session, quoted(schema, f"{now}${n}"), f"vlmsearch: vectors of {field}")
-            indexes.append((f"{table}_hnsw", f"{now}${n}$hnsw"))
-        _rename(session, "TABLE", schema, earlier, now)
-        _mark(session, quoted(schema, now), _MARK)
-        for old, new in indexes:
-            _rename(session, "INDEX", schema, old, new)
-
-
-def _has_columns(session: Session, schema: str, table: str, columns: Sequence[str]) -> bool:
-    query = "SELECT ARRAY(SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0)"
-    return set(all_rows(session, query, (quoted(schema, table),))[0][0]) == set(columns)
-
-
-def _rename(session: Session, kind: str, schema: str, old: str, new: str) -> None:
-    session.execute(f"ALTER {kind} IF EXISTS {quoted(schema, old)} RENAME TO {quoted(new)}")

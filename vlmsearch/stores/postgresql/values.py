@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from vlmsearch.errors import InvalidInputError
 from vlmsearch.stores.documents import DocumentRow, StoredDocument
 from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter
 from vlmsearch.stores.samples import sampling_key
+from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, MetadataValue, Record, Stamp
 
 _ODD = re.compile("[\x00\x1a\ud800-\udfff]")
@@ -124,7 +126,18 @@ def document_row(
         text, image = (None if value is None else unescape(value) for value in (text, image))
         content = StoredDocument(id, text, image, metadata_of(metadata)).document
     stamp = Stamp(unescape(digest), unescape(source))
-    return DocumentRow(stamp, version, frozenset(map(Field.parse, fields)), content, vectors)
+    return DocumentRow(stamp, version, _fields_of(tuple(fields)), content, vectors)
+
+
+def hit_of(id: str, score: float, version: str, fields: Sequence[str]) -> VersionedHit:
+    """Return the hit of a row with these fields."""
+    return VersionedHit(id, score, version, _fields_of(tuple(fields)))
+
+
+@lru_cache
+def _fields_of(names: tuple[str, ...]) -> frozenset[Field]:
+    """Return fields by their names, which few rows differ in."""
+    return frozenset(map(Field.parse, names))
 
 
 class Condition(NamedTuple):

@@ -10,7 +10,6 @@ Small World graphs", IEEE TPAMI 42(4), 2020.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,7 +26,7 @@ from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import VlmsearchError
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
-from vlmsearch.stores.postgresql.values import ALWAYS, Condition, compile_filter, escape
+from vlmsearch.stores.postgresql.values import ALWAYS, Condition, compile_filter, escape, hit_of
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, Vectors
 
@@ -49,7 +48,6 @@ _SAMPLED, _EXACT_SHARE, _EXACT_MATCHES = 500, 0.02, 10_000
 """Documents on which a filter is tried. Up to this share or number that pass, all are compared."""
 _FRESH_SECONDS = 10.0
 """Seconds for which the size of a field is remembered."""
-_RECALLED, _NEIGHBOURS, _MAX_ERROR = 20, 10, 1e-6
 _NESTED = f"{BITMAP}SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
 """Settings with which rows are looked up in the order of their bits until enough pass."""
 _BUILD = (
@@ -271,7 +269,6 @@ class VectorSearch:
     graph_from: int
     closing: CancelToken
     _sizes: dict[Field, _Size] = attribute(default_factory=dict)
-    _recalls: dict[Field, tuple[int, str]] = attribute(default_factory=dict)
     _builder: threading.Thread | None = None
     _looked: float = 0.0
 
@@ -363,7 +360,7 @@ class VectorSearch:
             f"FROM ({candidates}) c JOIN {table.table} v USING (row) ORDER BY distance FETCH FIRST %s ROWS WITH TIES) v"
         )
         rows = self._hits(session, nearest, "v.passed", [*values, limit, limit])
-        return [VersionedHit(*row) for *row, _ in rows], rows[0][-1] if rows else 0
+        return [hit_of(*row) for *row, _ in rows], rows[0][-1] if rows else 0
 
     def _exact(
         self, session: Session, table: VectorTable, vector: Vector, limit: int, condition: Condition
@@ -373,12 +370,12 @@ class VectorSearch:
         if condition is ALWAYS:
             joined, cut, values = "", "ORDER BY distance FETCH FIRST %s ROWS WITH TIES", [limit]
         nearest = f"(SELECT row, v.vector {table.distance} %s AS distance FROM {table.table} v {joined} {cut}) v"
-        return [VersionedHit(*row) for row in self._hits(session, nearest, "", [vector, *values, limit])]
+        return [hit_of(*row) for row in self._hits(session, nearest, "", [vector, *values, limit])]
 
     def _hits(self, session: Session, nearest: str, more: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         query = (
-            f"SELECT d.id, least(1, greatest(-1, -v.distance)), d.version{more and f', {more}'} FROM {nearest} "
-            f"JOIN {self.documents} d USING (row) ORDER BY v.distance, d.id LIMIT %s"
+            f"SELECT d.id, least(1, greatest(-1, -v.distance)), d.version, d.fields{more and f', {more}'} "
+            f"FROM {nearest} JOIN {self.documents} d USING (row) ORDER BY v.distance, d.id LIMIT %s"
         )
         return all_rows(session, query, values)
 
@@ -449,38 +446,12 @@ class VectorSearch:
         if self._builder:
             self._builder.join()
 
-    # ---- what it says of itself
-
-    def describe(self) -> dict[str, str]:
-        """Say how each field is searched. The recall of those that are not searched exactly is measured."""
+    def approximate(self) -> dict[Field, int]:
+        """Return the fields that are not searched exactly, with a size that differs once they have graphs."""
         self.forget_sizes()
-        large = {field: size for field in self.tables if (size := self._size(field)).rows > self.exact_up_to}
-        described = {f"search {field}": self._recall(field, size) for field, size in large.items()}
-        return {"search": "approximate" if large else "exact", **described}
-
-    def _recall(self, field: Field, size: _Size) -> str:
-        """Say how a field is searched, and how right. It is measured again when it has grown by a tenth."""
-        step = round(math.log(max(size.rows, 1)) * 10) * 2 + size.has_graphs
-        if self._recalls.get(field, (-1, ""))[0] != step:
-            self._recalls[field] = step, self._measured_recall(field, size)
-        return self._recalls[field][1]
-
-    def _measured_recall(self, field: Field, size: _Size) -> str:
-        """Count how many of the hits are as near as the exact ones. Queries are vectors of the index."""
-        query = (
-            f"SELECT v.vector FROM {self.tables[field].table} v JOIN {self.documents} d USING (row) "
-            f"ORDER BY d.draw, d.id LIMIT {_RECALLED}"
-        )
-        rows = self.run("measure its recall", lambda session: all_rows(session, query), "", DAY)
-        sample = np.stack([array_of(vector) for (vector,) in rows])
-        pages = zip(
-            self.find_nearest(field, sample, _NEIGHBOURS, None),
-            self.find_exactly(field, sample, _NEIGHBOURS, None, DAY),
-        )
-        pairs = [(hit.score, best[-1].score) for hits, best in pages for hit in hits]
-        share = sum(score >= last - _MAX_ERROR for score, last in pairs) / max(len(pairs), 1)
-        way = f"graphs at ef_search={self.ef_search}, and bits of later vectors" if size.has_graphs else "bits"
-        return f"{way}, compared again in full: recall {share:.3f} of {_NEIGHBOURS}"
+        sizes = {field: self._size(field) for field in self.tables}
+        large = {field: size for field, size in sizes.items() if size.rows > self.exact_up_to}
+        return {field: size.rows * (2 if size.has_graphs else 1) for field, size in large.items()}
 
 
 def array_of(vector: Any) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from vlmsearch.stores.postgresql.connection import Session, all_rows
 from vlmsearch.stores.postgresql.pages import terms_of_page
 from vlmsearch.stores.postgresql.tables import IndexTables
-from vlmsearch.stores.postgresql.values import ALWAYS, Condition, among
+from vlmsearch.stores.postgresql.values import ALWAYS, Condition, among, hit_of
 from vlmsearch.stores.postings import Mask, Postings, Rows, WordTable, keys_of, max_score
 from vlmsearch.stores.terms import QueryTerm, query_terms
 from vlmsearch.stores.versions import VersionedHit
@@ -175,9 +175,9 @@ class WordRanking:
             self._known = known = _Words.of(heads)
         return known
 
-    def _read(self, session: Session, condition: Condition) -> dict[int, tuple[str, str]]:
-        query = f"SELECT d.row, d.id, d.version FROM {self._documents} d WHERE {condition.text}"
-        return {row: (id, version) for row, id, version in all_rows(session, query, condition.values)}
+    def _read(self, session: Session, condition: Condition) -> dict[int, tuple[str, str, list[str]]]:
+        query = f"SELECT d.row, d.id, d.version, d.fields FROM {self._documents} d WHERE {condition.text}"
+        return {row: (id, version, fields) for row, id, version, fields in all_rows(session, query, condition.values)}
 
     def _passing(self, session: Session, where: Condition) -> _RowMask:
         """Return all rows that pass a filter."""
@@ -186,10 +186,12 @@ class WordRanking:
         return _RowMask(np.sort(np.frombuffer(packed, ">i8").astype(np.int64)), is_in=True)
 
 
-def _hits(rows: Rows, scores: NDArray[np.float32], documents: dict[int, tuple[str, str]]) -> list[VersionedHit]:
+def _hits(
+    rows: Rows, scores: NDArray[np.float32], documents: dict[int, tuple[str, str, list[str]]]
+) -> list[VersionedHit]:
     """Return the hits of rows that share a term, and whose documents are there."""
     ranked = ((score, documents[row]) for row, score in zip(rows.tolist(), scores.tolist()) if row in documents)
-    return [VersionedHit(id, score, version) for score, (id, version) in ranked if score > 0]
+    return [hit_of(id, score, version, fields) for score, (id, version, fields) in ranked if score > 0]
 
 
 _Some = tuple[NDArray[np.uint16], NDArray[np.uint16]]
