@@ -85,6 +85,7 @@ def build(folder: Path, url: str, prefix: str, dim: int) -> Iterator[Contender]:
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     with subprocess.Popen(command, env=environment, pass_fds=[far.fileno()]), near:  # noqa: S603
         far.close()
+        near.recv()  # its tables are there
 
         def ask(*request: object) -> tuple[Cost, Any]:
             near.send(request)

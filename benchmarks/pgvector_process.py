@@ -132,6 +132,7 @@ def serve(requests: Connection, url: str, dim: int) -> None:
     meter = Meter()
     meter.watch()
     index = MeasuredIndex(url, dim)
+    requests.send("ready")
     with suppress(EOFError):
         while True:
             name, *values = requests.recv()
