@@ -50,7 +50,6 @@ from vlmsearch.stores.postgresql.values import (
     COLUMNS,
     IS_DOCUMENT,
     STATE,
-    among,
     check_size,
     compile_filter,
     document_row,
@@ -62,7 +61,7 @@ from vlmsearch.stores.postgresql.values import (
 from vlmsearch.stores.postgresql.vectors import DAY, MAX_EF_SEARCH, VectorSearch, VectorTable, array_of
 from vlmsearch.stores.postgresql.words import ONE_MOMENT, WordRanking
 from vlmsearch.stores.postings import MAX_ROWS, Postings
-from vlmsearch.stores.recall import SAMPLE, Recalls, identical_share
+from vlmsearch.stores.recall import Recalls
 from vlmsearch.stores.terms import AUTO, check_language
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
@@ -278,10 +277,8 @@ class PostgresStore(DatabaseStore):
         described = {"search": "exact"}
         for field, size in self._vectors.approximate().items():
             described["search"] = "approximate"
-            exact = partial(self._vectors.find_exactly, field, timeout=DAY)
+            exact = partial(self._vectors.find_nearest, field, is_exact=True, timeout=DAY)
             described[f"search {field}"] = self._recalls.of(self, field, size, exact)
-            if share := identical_share(self.sample(field, SAMPLE)):
-                described[f"identical {field}"] = f"{100 * share:.0f} % of the vectors"
         return {**described, **super().describe()}
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
@@ -300,7 +297,6 @@ class PostgresStore(DatabaseStore):
         sizes = (1 + len(record.passages) for record in records)
         for (batch,) in self.batches(list(groups(records, sizes, total=_WRITES)), 1):
             self._merge(self._session("write documents", self._writer(batch, new_version())))
-        self._vectors.forget_sizes()
         self._vectors.maintain()
 
     def _writer(self, records: Sequence[Record], version: str) -> Callable[[Session], list[SegmentSize]]:
@@ -384,7 +380,7 @@ class PostgresStore(DatabaseStore):
         self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
     ) -> list[VersionedHit]:
         """Compare documents with one query."""
-        return self._vectors.compare(field, vectors[:1], len(ids), among(ids, compile_filter(where)))[0]
+        return self._vectors.find_nearest(field, vectors[:1], len(ids), where, ids=ids, is_exact=True)[0]
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
         """Read the vectors of a field that documents have."""
@@ -602,7 +598,7 @@ class PostgresStore(DatabaseStore):
                 *(f"words of {id}" for id in unsaid),
                 *(strays[number] for number in sorted(strays)),
                 *(f"pages of segment {number}" for (number,) in lost),
-                *(f"{count:,} vectors of {field}, which have no graph" for field, count in due.items()),
+                *(f"vectors of {field}: more than {self._graph_from:,} have no graph" for field in due),
             ),
             repaired=repair,
             exposed=self.exposures(),
