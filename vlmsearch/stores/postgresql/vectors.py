@@ -163,6 +163,7 @@ class VectorTable:
                 f"INSERT INTO {self.bits} SELECT row, {self._signs('vector')} FROM given"
             )
         for numbers in batches(sorted(vectors), _AT_ONCE):
+            session.deadline.renew()
             session.execute(query, (numbers, [Vector(vectors[number]) for number in numbers]))
 
     def forget(self, session: Session, numbers: list[int]) -> None:
