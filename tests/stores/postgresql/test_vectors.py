@@ -28,7 +28,7 @@ FILTERS: dict[str, dict[str, Any]] = {
     "a range of 1 %": {"number": {"$lt": 30}},
     "a range of 70 %": {"number": {"$gte": 900}},
     "all but one": {"number": {"$ne": 3}},
-    "those of most clusters": {"cluster": {"$lt": 28}},
+    "those of some clusters": {"cluster": {"$lt": 20}},
     "two of three": {"$and": [{"third": {"$ne": 1}}, {"cluster": {"$ne": 4}}]},
 }
 

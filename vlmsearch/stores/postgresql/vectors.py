@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field as attribute
+from math import sqrt
+from statistics import fmean
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -43,7 +45,9 @@ _MAX_IN_ROW = 2000
 _AT_ONCE = 500
 """Vectors that one statement writes."""
 _RERANKED, _SIGNS = 1000, 400_000
-"""The fewest vectors that a search by bits compares in full, and their fewest signs. With a filter, four times that."""
+"""The fewest vectors that a search by bits compares in full, and their fewest signs."""
+_DEVIATIONS = 2
+"""Standard deviations of the number of signs in common that a search under a filter allows for."""
 _SAMPLED, _EXACT_SHARE = 500, 0.02
 """Documents on which a filter is tried. Up to this share that passes, all are compared."""
 _FRESH_SECONDS, _PAUSE = 10.0, 3600.0
@@ -182,7 +186,7 @@ class VectorTable:
     def by_graph(self, segment: int, limit: int) -> str:
         """Return the query of the rows of a graph that are still there."""
         return (
-            f"SELECT unnest(rows) AS row FROM (SELECT rows FROM {self.graph} g WHERE segment = {segment} "
+            f"SELECT unnest(rows) AS row, NULL FROM (SELECT rows FROM {self.graph} g WHERE segment = {segment} "
             f"AND (SELECT true FROM {self.table} v WHERE v.row = ANY(g.rows) LIMIT 1) "
             f"ORDER BY vector {self.distance} %s::{self._halved} LIMIT {limit}) entries"
         )
@@ -306,7 +310,7 @@ class VectorSearch:
         if ids is not None:
             condition = among(ids, condition)
         has_filter = condition is not ALWAYS
-        depth = max(_RERANKED, _SIGNS // table.dim, 5 * limit) * (4 if has_filter else 1)
+        depth = max(_RERANKED, _SIGNS // table.dim, 5 * limit)
         candidates = max(self.ef_search, limit)
         passing = f" JOIN {self.documents} d USING (row) WHERE {condition.text}" if has_filter else ""
 
@@ -314,34 +318,36 @@ class VectorSearch:
             rows = 0 if is_exact else self._rows(session, field)
             wanted = self._wanted(session, condition, rows, depth)
             graphs = list(table.graphs(session)) if not has_filter and rows > self.graph_from else []
-            later = table.by_bits(wanted, max(graphs, default=0))
-            near = " UNION ".join([f"SELECT row FROM ({later}) near", *(table.by_graph(n, candidates) for n in graphs)])
+            near = " UNION ".join(
+                [f"({table.by_bits(wanted, max(graphs, default=0))})", *(table.by_graph(n, candidates) for n in graphs)]
+            )
             if has_filter:
                 near = (
-                    f"SELECT row FROM ({later}) near CROSS JOIN LATERAL (SELECT FROM {self.documents} d "
+                    f"SELECT row, far FROM ({near}) near CROSS JOIN LATERAL (SELECT FROM {self.documents} d "
                     f"WHERE d.row = near.row AND {condition.text} OFFSET 0) passing ORDER BY far LIMIT {depth}"
                 )
             near = f"({near}) c CROSS JOIN LATERAL (SELECT * FROM {table.table} t WHERE t.row = c.row OFFSET 0) v"
 
-            def compared(vector: Vector, among: str, count: int) -> list[tuple[Any, ...]]:
-                """Compare vectors ``v`` in full, and return the hits, each with how many vectors there were."""
+            def compared(vector: Vector, far: str, vectors: str, count: int) -> list[tuple[Any, ...]]:
+                """Compare vectors ``v`` in full. Behind each hit is what `_may_miss` takes, and how many there were."""
                 session.deadline.renew()  # each may read all signs, or all vectors
                 nearest = (
-                    f"SELECT v.row, v.vector {table.distance} %s AS distance, count(*) OVER () AS compared "
-                    f"FROM {among} ORDER BY distance FETCH FIRST {limit} ROWS WITH TIES"
+                    f"SELECT v.row, v.vector {table.distance} %s AS distance, {far} AS far, max({far}) OVER () AS reach, "
+                    f"count(*) OVER () AS compared FROM {vectors} ORDER BY distance FETCH FIRST {limit} ROWS WITH TIES"
                 )
                 query = (
-                    "SELECT d.id, least(1, greatest(-1, -n.distance)), d.version, d.fields, n.compared "
+                    "SELECT d.id, least(1, greatest(-1, -n.distance)), d.version, d.fields, n.far, n.reach, n.compared "
                     f"FROM ({nearest}) n JOIN {self.documents} d USING (row) ORDER BY n.distance, d.id LIMIT {limit}"
                 )
                 return all_rows(session, query, [*[vector] * count, *condition.values])
 
             pages = []
             for vector in map(Vector, vectors):
-                hits = compared(vector, near, 2 + len(graphs)) if wanted else []
-                if not hits or hits[0][-1] < (limit if graphs else depth):
-                    hits = compared(vector, f"{table.table} v{passing}", 1)
-                pages.append([hit_of(*row) for *row, _ in hits])
+                hits = compared(vector, "c.far", near, 2 + len(graphs)) if wanted else []
+                is_short = not hits or hits[0][-1] < (limit if graphs else depth)
+                if is_short or (has_filter and _may_miss([far for *_, far, _, _ in hits], hits[0][-2], table.dim)):
+                    hits = compared(vector, "0", f"{table.table} v{passing}", 1)
+                pages.append([hit_of(*row) for *row, _, _, _ in hits])
             return pages
 
         ef_search = f"SET LOCAL hnsw.ef_search = {min(candidates, MAX_EF_SEARCH)};"
@@ -358,7 +364,7 @@ class VectorSearch:
             query = f"SELECT count(*) FILTER (WHERE {condition.text}), count(*) FROM ({drawn}) d"
             passing, count = all_rows(session, query, condition.values)[0]
             share = passing / max(count, 1)
-            wanted = int(4 * depth / max(share, _EXACT_SHARE))
+            wanted = int(2 * depth / max(share, _EXACT_SHARE))
         return wanted if wanted < rows and share >= _EXACT_SHARE else 0
 
     def _rows(self, session: Session, field: Field) -> int:
@@ -425,6 +431,20 @@ class VectorSearch:
         self.closing.cancel()
         if self._builder:
             self._builder.join()
+
+
+def _may_miss(far: Sequence[float], reach: float, dim: int) -> bool:
+    """Return whether others that are as near as the hits may have fewer signs in common than all that were compared.
+
+    So it is where a filter keeps the documents near a query away: the signs hardly tell the remaining ones apart.
+
+    Args:
+        far: Of each hit, the signs that it has not in common with the query.
+        reach: The most of all that were compared.
+        dim: All signs.
+    """
+    usual = fmean(far)
+    return reach < usual + _DEVIATIONS * sqrt(usual * (1 - usual / dim))
 
 
 def array_of(vector: Any) -> NDArray[np.float32]:
