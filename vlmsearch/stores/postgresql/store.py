@@ -50,6 +50,7 @@ from vlmsearch.stores.postgresql.values import (
     COLUMNS,
     IS_DOCUMENT,
     STATE,
+    among,
     check_size,
     compile_filter,
     document_row,
@@ -277,9 +278,13 @@ class PostgresStore(DatabaseStore):
         described = {"search": "exact"}
         for field, size in self._vectors.approximate().items():
             described["search"] = "approximate"
-            exact = partial(self._vectors.find_nearest, field, is_exact=True, timeout=DAY)
-            described[f"search {field}"] = self._recalls.of(self, field, size, exact)
+            described[f"search {field}"] = self._recalls.of(self, field, size, partial(self._find_exactly, field))
         return {**described, **super().describe()}
+
+    def _find_exactly(
+        self, field: Field, vectors: Vectors, limit: int, where: Filter | None
+    ) -> list[list[VersionedHit]]:
+        return self._vectors.find_nearest(field, vectors, limit, compile_filter(where), exact_for=DAY)
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
@@ -374,13 +379,14 @@ class PostgresStore(DatabaseStore):
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
         """Find the nearest documents of each query: see `VectorSearch`."""
-        return self._vectors.find_nearest(field, vectors, limit, where)
+        return self._vectors.find_nearest(field, vectors, limit, compile_filter(where))
 
     def compare_vectors(
         self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
     ) -> list[VersionedHit]:
         """Compare documents with one query."""
-        return self._vectors.find_nearest(field, vectors[:1], len(ids), where, ids=ids, is_exact=True)[0]
+        condition = among(ids, compile_filter(where))
+        return self._vectors.find_nearest(field, vectors[:1], len(ids), condition, exact_for=0)[0]
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
         """Read the vectors of a field that documents have."""

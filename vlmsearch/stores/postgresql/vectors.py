@@ -26,9 +26,8 @@ from pgvector import Vector
 from vlmsearch._util.batching import batches
 from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import BackendError, VlmsearchError
-from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
-from vlmsearch.stores.postgresql.values import ALWAYS, Condition, among, compile_filter, escape, hit_of
+from vlmsearch.stores.postgresql.values import ALWAYS, Condition, escape, hit_of
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, Vectors
 
@@ -119,12 +118,8 @@ class VectorTable:
         """Return whether pgvector has an index for vectors of this length."""
         return _MIN_BITS <= self.dim <= _MAX_IN_GRAPH
 
-    @property
-    def distance(self) -> str:
-        """Return the operator of the negative inner product."""
-        return self._operator("<#>")
-
-    def _operator(self, name: str) -> str:
+    def operator(self, name: str) -> str:
+        """Return an operator of pgvector, as SQL has it. ``<#>`` is the negative inner product."""
         return f"OPERATOR({quoted(self.extension)}.{name})"
 
     def _signs(self, vector: str) -> str:
@@ -179,7 +174,7 @@ class VectorTable:
 
     def by_bits(self, limit: int, above: int) -> str:
         """Return the query of rows with many signs of a vector, of those above a number."""
-        common = f"bits {self._operator('<~>')} {self._signs('%s')}"
+        common = f"bits {self.operator('<~>')} {self._signs('%s')}"
         later = f" WHERE row > {above}" if above else ""
         return f"SELECT row, {common} AS far FROM {self.bits}{later} ORDER BY far LIMIT {limit}"
 
@@ -188,7 +183,7 @@ class VectorTable:
         return (
             f"SELECT unnest(rows) AS row, NULL FROM (SELECT rows FROM {self.graph} g WHERE segment = {segment} "
             f"AND (SELECT true FROM {self.table} v WHERE v.row = ANY(g.rows) LIMIT 1) "
-            f"ORDER BY vector {self.distance} %s::{self._halved} LIMIT {limit}) entries"
+            f"ORDER BY vector {self.operator('<#>')} %s::{self._halved} LIMIT {limit}) entries"
         )
 
     # ---- graphs
@@ -203,11 +198,9 @@ class VectorTable:
 
     def is_due(self, session: Session, graph_from: int) -> bool:
         """Return whether more vectors than a number are in no graph."""
-        if not self.can_have_graphs:
-            return False
         above = max(self.graphs(session), default=0)
-        query = f"SELECT EXISTS (SELECT FROM {self.bits} WHERE row > {above} OFFSET %s)"
-        return bool(all_rows(session, query, (graph_from,))[0][0])
+        query = f"SELECT FROM {self.bits} WHERE row > {above} OFFSET %s LIMIT 1"
+        return self.can_have_graphs and bool(all_rows(session, query, (graph_from,)))
 
     def build(self, session: Session, bound: int, waits: bool) -> list[int]:
         """Make a graph of the rows up to a bound, unless somebody else does.
@@ -224,11 +217,10 @@ class VectorTable:
             The segments that it has taken in, which are of no more use.
         """
         lock = f"pg_{'' if waits else 'try_'}advisory_xact_lock(hashtextextended(%s, 0))"
-        is_free = all_rows(session, f"SELECT {lock}", (self.graph,))[0][0] is not False
-        bounds = [0, *(self.graphs(session) if is_free else ())]
-        if not is_free or bound <= bounds[-1]:
+        is_busy = all_rows(session, f"SELECT {lock}", (self.graph,))[0][0] is False
+        bounds, merged = [0, *self.graphs(session)], list[int]()
+        if is_busy or bound <= bounds[-1]:
             return []
-        merged: list[int] = []
         while len(bounds) > 1 and bounds[-1] - bounds[-2] < 2 * (bound - bounds[-1]):
             merged.append(bounds.pop())
         half = f"vector::{self._halved}"
@@ -285,15 +277,7 @@ class VectorSearch:
     # ---- searching
 
     def find_nearest(
-        self,
-        field: Field,
-        vectors: Vectors,
-        limit: int,
-        where: Filter | None,
-        *,
-        ids: Collection[str] | None = None,
-        is_exact: bool = False,
-        timeout: float = 0,
+        self, field: Field, vectors: Vectors, limit: int, condition: Condition, *, exact_for: float | None = None
     ) -> list[list[VersionedHit]]:
         """Find the nearest documents of each query. Where they are few, or few pass the filter, all are compared.
 
@@ -301,21 +285,17 @@ class VectorSearch:
             field: The field.
             vectors: The queries.
             limit: Documents at most.
-            where: A filter.
-            ids: Documents among which it is searched.
-            is_exact: Whether all are compared in any case.
-            timeout: Seconds; with 0, those of the options.
+            condition: A filter.
+            exact_for: Seconds in which to compare all in any case; 0 for those of the options.
         """
-        table, condition = self.tables[field], compile_filter(where)
-        if ids is not None:
-            condition = among(ids, condition)
+        table = self.tables[field]
         has_filter = condition is not ALWAYS
         depth = max(_RERANKED, _SIGNS // table.dim, 5 * limit)
         candidates = max(self.ef_search, limit)
         passing = f" JOIN {self.documents} d USING (row) WHERE {condition.text}" if has_filter else ""
 
         def search(session: Session) -> list[list[VersionedHit]]:
-            rows = 0 if is_exact else self._rows(session, field)
+            rows = self._rows(session, field) if exact_for is None else 0
             wanted = self._wanted(session, condition, rows, depth)
             graphs = list(table.graphs(session)) if not has_filter and rows > self.graph_from else []
             near = " UNION ".join(
@@ -332,8 +312,9 @@ class VectorSearch:
                 """Compare vectors ``v`` in full. Behind each hit is what `_may_miss` takes, and how many there were."""
                 session.deadline.renew()  # each may read all signs, or all vectors
                 nearest = (
-                    f"SELECT v.row, v.vector {table.distance} %s AS distance, {far} AS far, max({far}) OVER () AS reach, "
-                    f"count(*) OVER () AS compared FROM {vectors} ORDER BY distance FETCH FIRST {limit} ROWS WITH TIES"
+                    f"SELECT v.row, v.vector {table.operator('<#>')} %s AS distance, {far} AS far, "
+                    f"max({far}) OVER () AS reach, count(*) OVER () AS compared "
+                    f"FROM {vectors} ORDER BY distance FETCH FIRST {limit} ROWS WITH TIES"
                 )
                 query = (
                     "SELECT d.id, least(1, greatest(-1, -n.distance)), d.version, d.fields, n.far, n.reach, n.compared "
@@ -350,8 +331,9 @@ class VectorSearch:
                 pages.append([hit_of(*row) for *row, _, _, _ in hits])
             return pages
 
-        ef_search = f"SET LOCAL hnsw.ef_search = {min(candidates, MAX_EF_SEARCH)};"
-        return self.run("search", search, f"{BITMAP}SET LOCAL hnsw.iterative_scan = relaxed_order;{ef_search}", timeout)
+        kept = f"SET LOCAL hnsw.ef_search = {min(candidates, MAX_EF_SEARCH)};"
+        settings = f"{BITMAP}SET LOCAL hnsw.iterative_scan = relaxed_order;{kept}"
+        return self.run("search", search, settings, exact_for or 0)
 
     def _wanted(self, session: Session, condition: Condition, rows: int, depth: int) -> int:
         """Return how many rows to take by their bits, 0 to compare all that pass.
@@ -380,12 +362,14 @@ class VectorSearch:
     def approximate(self) -> dict[Field, int]:
         """Return the fields that are not searched exactly, with a size that differs once they have graphs."""
         self._sizes.clear()
-
-        def look(session: Session) -> dict[Field, int]:
-            large = {field: rows for field in self.tables if (rows := self._rows(session, field))}
-            return {field: rows + max(self.tables[field].graphs(session), default=0) for field, rows in large.items()}
-
-        return self.run("measure it", look)
+        return self.run(
+            "measure it",
+            lambda session: {
+                field: rows + max(table.graphs(session), default=0)
+                for field, table in self.tables.items()
+                if (rows := self._rows(session, field))
+            },
+        )
 
     # ---- graphs
 
@@ -406,11 +390,10 @@ class VectorSearch:
 
     def due(self) -> list[Field]:
         """Return the fields for which a graph is due."""
-
-        def look(session: Session) -> list[Field]:
-            return [field for field, table in self.tables.items() if table.is_due(session, self.graph_from)]
-
-        return self.run("check it", look)
+        return self.run(
+            "check it",
+            lambda session: [f for f, table in self.tables.items() if table.is_due(session, self.graph_from)],
+        )
 
     def build(self, field: Field, *, waits: bool = True) -> None:
         """Make a graph of the vectors of a field that are in none. Searches and writers go on."""
