@@ -331,8 +331,11 @@ class VectorSearch:
                 pages.append([hit_of(*row) for *row, _, _, _ in hits])
             return pages
 
-        kept = f"SET LOCAL hnsw.ef_search = {min(candidates, MAX_EF_SEARCH)};"
-        settings = f"{BITMAP}SET LOCAL hnsw.iterative_scan = relaxed_order;{kept}"
+        settings = (
+            f"{BITMAP}SET LOCAL hnsw.iterative_scan = relaxed_order;"
+            f"SET LOCAL hnsw.max_scan_tuples = {10 * candidates};"
+            f"SET LOCAL hnsw.ef_search = {min(candidates, MAX_EF_SEARCH)};"
+        )
         return self.run("search", search, settings, exact_for or 0)
 
     def _wanted(self, session: Session, condition: Condition, rows: int, depth: int) -> int:
@@ -347,7 +350,7 @@ class VectorSearch:
             passing, count = all_rows(session, query, condition.values)[0]
             share = passing / max(count, 1)
             wanted = int(2 * depth / max(share, _EXACT_SHARE))
-        return wanted if wanted < rows and share >= _EXACT_SHARE else 0
+        return wanted if 2 * wanted < rows and share >= _EXACT_SHARE else 0
 
     def _rows(self, session: Session, field: Field) -> int:
         """Return about how many vectors a field has, 0 where all are compared. It is remembered for some seconds."""
