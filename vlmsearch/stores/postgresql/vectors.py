@@ -46,11 +46,11 @@ _AT_ONCE = 500
 _RERANKED, _SIGNS = 1000, 400_000
 """The fewest vectors that a search by bits compares in full, and their fewest signs."""
 _DEVIATIONS = 2
-"""Standard deviations of the number of signs in common that a search under a filter allows for."""
+"""Standard deviations of the signs in common that a filtered search allows for."""
 _SAMPLED, _EXACT_SHARE = 500, 0.02
 """Documents on which a filter is tried. Up to this share that passes, all are compared."""
 _FRESH_SECONDS, _PAUSE = 10.0, 3600.0
-"""Seconds for which the size of a field is remembered, and from a graph that failed to the next try."""
+"""Seconds for which a size is remembered, and until a graph that failed is tried again."""
 _BUILD = (  # by one process, since shared memory is short in many containers
     "SELECT set_config(name, '5s', true) FROM pg_settings WHERE name = 'client_connection_check_interval';"
     "SET LOCAL max_parallel_maintenance_workers = 0;"
@@ -363,7 +363,7 @@ class VectorSearch:
         return rows
 
     def approximate(self) -> dict[Field, int]:
-        """Return the fields that are not searched exactly, with a size that differs once they have graphs."""
+        """Return the fields searched approximately, with a size that differs once they have graphs."""
         self._sizes.clear()
         return self.run(
             "measure it",
@@ -420,7 +420,7 @@ class VectorSearch:
 
 
 def _may_miss(far: Sequence[float], reach: float, dim: int) -> bool:
-    """Return whether others that are as near as the hits may have fewer signs in common than all that were compared.
+    """Return whether documents as near as the hits may not have been compared.
 
     So it is where a filter keeps the documents near a query away: the signs hardly tell the remaining ones apart.
 
