@@ -305,7 +305,7 @@ def test_a_statement_that_takes_too_long_is_ended_and_not_repeated(server: Postg
         store.upsert(RECORDS)
 
 
-def test_writes_to_slow_indexes_have_time_for_each(server: PostgresServer, database: str) -> None:
+def test_writes_of_vectors_have_time_for_each_field(server: PostgresServer, database: str) -> None:
     with open_store(f"{server.url_of(ADMIN, database)}?timeout=1.2&retries=0") as store:
         store.bind("e", SPACES)
         with psycopg.connect(server.conninfo(database), autocommit=True) as other:

@@ -62,7 +62,7 @@ from vlmsearch.stores.postgresql.values import (
 from vlmsearch.stores.postgresql.vectors import DAY, MAX_EF_SEARCH, VectorSearch, VectorTable, array_of
 from vlmsearch.stores.postgresql.words import ONE_MOMENT, WordRanking
 from vlmsearch.stores.postings import MAX_ROWS, Postings
-from vlmsearch.stores.recall import SAMPLE, Recalls, identical_share
+from vlmsearch.stores.recall import Recalls
 from vlmsearch.stores.terms import AUTO, check_language
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
@@ -278,11 +278,13 @@ class PostgresStore(DatabaseStore):
         described = {"search": "exact"}
         for field, size in self._vectors.approximate().items():
             described["search"] = "approximate"
-            exact = partial(self._vectors.find_exactly, field, timeout=DAY)
-            described[f"search {field}"] = self._recalls.of(self, field, size, exact)
-            if share := identical_share(self.sample(field, SAMPLE)):
-                described[f"identical {field}"] = f"{100 * share:.0f} % of the vectors"
+            described[f"search {field}"] = self._recalls.of(self, field, size, partial(self._find_exactly, field))
         return {**described, **super().describe()}
+
+    def _find_exactly(
+        self, field: Field, vectors: Vectors, limit: int, where: Filter | None
+    ) -> list[list[VersionedHit]]:
+        return self._vectors.find_nearest(field, vectors, limit, compile_filter(where), exact_for=DAY)
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
@@ -300,7 +302,6 @@ class PostgresStore(DatabaseStore):
         sizes = (1 + len(record.passages) for record in records)
         for (batch,) in self.batches(list(groups(records, sizes, total=_WRITES)), 1):
             self._merge(self._session("write documents", self._writer(batch, new_version())))
-        self._vectors.forget_sizes()
         self._vectors.maintain()
 
     def _writer(self, records: Sequence[Record], version: str) -> Callable[[Session], list[SegmentSize]]:
@@ -378,13 +379,14 @@ class PostgresStore(DatabaseStore):
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
         """Find the nearest documents of each query: see `VectorSearch`."""
-        return self._vectors.find_nearest(field, vectors, limit, where)
+        return self._vectors.find_nearest(field, vectors, limit, compile_filter(where))
 
     def compare_vectors(
         self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
     ) -> list[VersionedHit]:
         """Compare documents with one query."""
-        return self._vectors.compare(field, vectors[:1], len(ids), among(ids, compile_filter(where)))[0]
+        condition = among(ids, compile_filter(where))
+        return self._vectors.find_nearest(field, vectors[:1], len(ids), condition, exact_for=0)[0]
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
         """Read the vectors of a field that documents have."""
@@ -602,7 +604,7 @@ class PostgresStore(DatabaseStore):
                 *(f"words of {id}" for id in unsaid),
                 *(strays[number] for number in sorted(strays)),
                 *(f"pages of segment {number}" for (number,) in lost),
-                *(f"{count:,} vectors of {field}, which have no graph" for field, count in due.items()),
+                *(f"vectors of {field}: more than {self._graph_from:,} have no graph" for field in due),
             ),
             repaired=repair,
             exposed=self.exposures(),

@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field as attribute
-from typing import Any, NamedTuple, Protocol, TypeVar
+from math import sqrt
+from statistics import fmean
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +25,9 @@ from pgvector import Vector
 
 from vlmsearch._util.batching import batches
 from vlmsearch._util.cancellation import CancelToken, running_under
-from vlmsearch.errors import VlmsearchError
-from vlmsearch.stores.filters import Filter
+from vlmsearch.errors import BackendError, VlmsearchError
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
-from vlmsearch.stores.postgresql.values import ALWAYS, Condition, compile_filter, escape, hit_of
+from vlmsearch.stores.postgresql.values import ALWAYS, Condition, escape, hit_of
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, Vectors
 
@@ -44,14 +45,15 @@ _AT_ONCE = 500
 """Vectors that one statement writes."""
 _RERANKED, _SIGNS = 1000, 400_000
 """The fewest vectors that a search by bits compares in full, and their fewest signs."""
-_SAMPLED, _EXACT_SHARE, _EXACT_MATCHES = 500, 0.02, 10_000
-"""Documents on which a filter is tried. Up to this share or number that pass, all are compared."""
-_FRESH_SECONDS = 10.0
-"""Seconds for which the size of a field is remembered."""
-_NESTED = f"{BITMAP}SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;"
-"""Settings with which rows are looked up in the order of their bits until enough pass."""
-_BUILD = (
-    "SET LOCAL client_connection_check_interval = 5000;"
+_DEVIATIONS = 2
+"""Standard deviations of the signs in common that a filtered search allows for."""
+_SAMPLED, _EXACT_SHARE = 500, 0.02
+"""Documents on which a filter is tried. Up to this share that passes, all are compared."""
+_FRESH_SECONDS, _PAUSE = 10.0, 3600.0
+"""Seconds for which a size is remembered, and until a graph that failed is tried again."""
+_BUILD = (  # by one process, since shared memory is short in many containers
+    "SELECT set_config(name, '5s', true) FROM pg_settings WHERE name = 'client_connection_check_interval';"
+    "SET LOCAL max_parallel_maintenance_workers = 0;"
     "SELECT set_config('maintenance_work_mem', '1GB', true) "
     "WHERE pg_size_bytes(current_setting('maintenance_work_mem')) < pg_size_bytes('1GB');"
 )
@@ -116,12 +118,8 @@ class VectorTable:
         """Return whether pgvector has an index for vectors of this length."""
         return _MIN_BITS <= self.dim <= _MAX_IN_GRAPH
 
-    @property
-    def distance(self) -> str:
-        """Return the operator of the negative inner product."""
-        return self._operator("<#>")
-
-    def _operator(self, name: str) -> str:
+    def operator(self, name: str) -> str:
+        """Return an operator of pgvector, as SQL has it. ``<#>`` is the negative inner product."""
         return f"OPERATOR({quoted(self.extension)}.{name})"
 
     def _signs(self, vector: str) -> str:
@@ -164,6 +162,7 @@ class VectorTable:
                 f"INSERT INTO {self.bits} SELECT row, {self._signs('vector')} FROM given"
             )
         for numbers in batches(sorted(vectors), _AT_ONCE):
+            session.deadline.renew()
             session.execute(query, (numbers, [Vector(vectors[number]) for number in numbers]))
 
     def forget(self, session: Session, numbers: list[int]) -> None:
@@ -171,20 +170,20 @@ class VectorTable:
         for table in (self.table, *([self.bits] if self.has_bits else [])):
             session.execute(f"DELETE FROM {table} WHERE row = ANY(%s)", (numbers,))
 
-    # ---- the queries of candidates, nearest first; a placeholder each for the query and the number of rows
+    # ---- the queries of candidates, nearest first; a placeholder is for the vector
 
-    def by_bits(self, above: int = 0) -> str:
+    def by_bits(self, limit: int, above: int) -> str:
         """Return the query of rows with many signs of a vector, of those above a number."""
-        common = f"bits {self._operator('<~>')} {self._signs('%s')}"
+        common = f"bits {self.operator('<~>')} {self._signs('%s')}"
         later = f" WHERE row > {above}" if above else ""
-        return f"SELECT row, {common} AS far FROM {self.bits}{later} ORDER BY far LIMIT %s"
+        return f"SELECT row, {common} AS far FROM {self.bits}{later} ORDER BY far LIMIT {limit}"
 
-    def by_graph(self, segment: int) -> str:
+    def by_graph(self, segment: int, limit: int) -> str:
         """Return the query of the rows of a graph that are still there."""
         return (
-            f"SELECT unnest(rows) AS row FROM (SELECT rows FROM {self.graph} g WHERE segment = {segment} "
+            f"SELECT unnest(rows) AS row, NULL FROM (SELECT rows FROM {self.graph} g WHERE segment = {segment} "
             f"AND (SELECT true FROM {self.table} v WHERE v.row = ANY(g.rows) LIMIT 1) "
-            f"ORDER BY vector {self.distance} %s::{self._halved} LIMIT %s) entries"
+            f"ORDER BY vector {self.operator('<#>')} %s::{self._halved} LIMIT {limit}) entries"
         )
 
     # ---- graphs
@@ -197,32 +196,34 @@ class VectorTable:
         )
         return dict(all_rows(session, query, (self.graph,))) if self.can_have_graphs else {}
 
-    def count_without(self, session: Session, limit: int) -> int:
-        """Return how many vectors are in no graph, counting no further than to a limit."""
+    def is_due(self, session: Session, graph_from: int) -> bool:
+        """Return whether more vectors than a number are in no graph."""
         above = max(self.graphs(session), default=0)
-        query = f"SELECT count(*) FROM (SELECT FROM {self.table} WHERE row > {above} LIMIT %s) few"
-        return int(all_rows(session, query, (limit,))[0][0])
+        query = f"SELECT FROM {self.bits} WHERE row > {above} OFFSET %s LIMIT 1"
+        return self.can_have_graphs and bool(all_rows(session, query, (graph_from,)))
 
-    def build(self, session: Session, bound: int) -> None:
+    def build(self, session: Session, bound: int, waits: bool) -> list[int]:
         """Make a graph of the rows up to a bound, unless somebody else does.
 
-        Graphs that have less than twice as many rows are taken into it: so there are few, and each row is in a new one
-        a few times at most.
+        It takes in the graphs that have less than twice as many rows. So there are few, and each row is in a new one a
+        few times at most.
 
         Args:
             session: The connection.
             bound: The number of a row below which no transaction is writing.
+            waits: Whether it waits for somebody else, and makes what is left then.
+
+        Returns:
+            The segments that it has taken in, which are of no more use.
         """
-        (is_free,) = all_rows(session, "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", (self.graph,))[0]
-        graphs = self.graphs(session) if is_free else {}
-        bounds = [0, *graphs]
+        lock = f"pg_{'' if waits else 'try_'}advisory_xact_lock(hashtextextended(%s, 0))"
+        is_busy = all_rows(session, f"SELECT {lock}", (self.graph,))[0][0] is False
+        bounds, merged = [0, *self.graphs(session)], list[int]()
+        if is_busy or bound <= bounds[-1]:
+            return []
         while len(bounds) > 1 and bounds[-1] - bounds[-2] < 2 * (bound - bounds[-1]):
-            bounds.pop()
-        if not is_free or bound <= max(graphs, default=0):
-            return
-        merged = {segment: index for segment, index in graphs.items() if segment > bounds[-1]}
+            merged.append(bounds.pop())
         half = f"vector::{self._halved}"
-        session.execute(f"DELETE FROM {self.graph} WHERE segment > %s", (bounds[-1],))
         session.execute(
             f"INSERT INTO {self.graph} SELECT %s, array_agg(row ORDER BY row), {half} FROM {self.table} "
             f"WHERE row > %s AND row <= %s GROUP BY {half}",
@@ -230,8 +231,15 @@ class VectorTable:
         )
         operators = quoted(self.extension, "halfvec_ip_ops")
         session.execute(f"CREATE INDEX ON {self.graph} USING hnsw (vector {operators}) WHERE segment = {bound}")
-        for index in merged.values():  # last, since searches wait for the end from here on
-            session.execute(f"DROP INDEX {index}")
+        return merged
+
+    def drop(self, session: Session, segments: Collection[int]) -> None:
+        """Remove graphs. Searches wait while this waits for others to end, so it soon gives up."""
+        session.execute("SET LOCAL lock_timeout = '2s'")
+        for segment, index in self.graphs(session).items():
+            if segment in segments:
+                session.execute(f"DROP INDEX {index}")
+        session.execute(f"DELETE FROM {self.graph} WHERE segment = ANY(%s)", (list(segments),))
 
 
 class Transaction(Protocol):
@@ -239,12 +247,6 @@ class Transaction(Protocol):
 
     def __call__(self, operation: str, call: Callable[[Session], T], settings: str = "", timeout: float = 0) -> T:
         """Call the function, and return what it does."""
-
-
-class _Size(NamedTuple):
-    rows: int
-    has_graphs: bool
-    end: float
 
 
 @dataclass
@@ -268,166 +270,135 @@ class VectorSearch:
     ef_search: int
     graph_from: int
     closing: CancelToken
-    _sizes: dict[Field, _Size] = attribute(default_factory=dict)
+    _sizes: dict[Field, tuple[int, float]] = attribute(default_factory=dict)
     _builder: threading.Thread | None = None
-    _looked: float = 0.0
+    _next: float = 0.0
 
     # ---- searching
 
     def find_nearest(
-        self, field: Field, vectors: Vectors, limit: int, where: Filter | None
+        self, field: Field, vectors: Vectors, limit: int, condition: Condition, *, exact_for: float | None = None
     ) -> list[list[VersionedHit]]:
-        """Find the nearest documents of each query: exactly in a small field, or where few pass the filter."""
-        size, condition = self._size(field), compile_filter(where)
-        if size.rows <= self.exact_up_to:
-            return self.find_exactly(field, vectors, limit, where)
+        """Find the nearest documents of each query. Where they are few, or few pass the filter, all are compared.
+
+        Args:
+            field: The field.
+            vectors: The queries.
+            limit: Documents at most.
+            condition: A filter.
+            exact_for: Seconds in which to compare all in any case; 0 for those of the options.
+        """
         table = self.tables[field]
-        depth = max(_RERANKED, _SIGNS // table.dim, 5 * limit) * (1 if condition is ALWAYS else 4)
+        has_filter = condition is not ALWAYS
+        depth = max(_RERANKED, _SIGNS // table.dim, 5 * limit)
+        candidates = max(self.ef_search, limit)
+        passing = f" JOIN {self.documents} d USING (row) WHERE {condition.text}" if has_filter else ""
 
         def search(session: Session) -> list[list[VersionedHit]]:
-            wanted = depth if condition is ALWAYS else self._wanted(session, condition, size.rows, depth)
-            graphs = list(table.graphs(session)) if size.has_graphs and condition is ALWAYS else []
+            rows = self._rows(session, field) if exact_for is None else 0
+            wanted = self._wanted(session, condition, rows, depth)
+            graphs = list(table.graphs(session)) if not has_filter and rows > self.graph_from else []
+            near = " UNION ".join(
+                [f"({table.by_bits(wanted, max(graphs, default=0))})", *(table.by_graph(n, candidates) for n in graphs)]
+            )
+            if has_filter:
+                near = (
+                    f"SELECT row, far FROM ({near}) near CROSS JOIN LATERAL (SELECT FROM {self.documents} d "
+                    f"WHERE d.row = near.row AND {condition.text} OFFSET 0) passing ORDER BY far LIMIT {depth}"
+                )
+            near = f"({near}) c CROSS JOIN LATERAL (SELECT * FROM {table.table} t WHERE t.row = c.row OFFSET 0) v"
+
+            def compared(vector: Vector, far: str, vectors: str, count: int) -> list[tuple[Any, ...]]:
+                """Compare vectors ``v`` in full. Behind each hit is what `_may_miss` takes, and how many there were."""
+                session.deadline.renew()  # each may read all signs, or all vectors
+                nearest = (
+                    f"SELECT v.row, v.vector {table.operator('<#>')} %s AS distance, {far} AS far, "
+                    f"max({far}) OVER () AS reach, count(*) OVER () AS compared "
+                    f"FROM {vectors} ORDER BY distance FETCH FIRST {limit} ROWS WITH TIES"
+                )
+                query = (
+                    "SELECT d.id, least(1, greatest(-1, -n.distance)), d.version, d.fields, n.far, n.reach, n.compared "
+                    f"FROM ({nearest}) n JOIN {self.documents} d USING (row) ORDER BY n.distance, d.id LIMIT {limit}"
+                )
+                return all_rows(session, query, [*[vector] * count, *condition.values])
+
             pages = []
             for vector in map(Vector, vectors):
-                session.deadline.renew()  # each query may read all bits
-                hits, passed = list[VersionedHit](), 0
-                if wanted:
-                    hits, passed = self._approximate(session, table, vector, limit, condition, depth, wanted, graphs)
-                is_short = passed < (min(depth, size.rows) if not graphs else limit) and wanted < size.rows
-                pages.append(self._exact(session, table, vector, limit, condition) if is_short else hits)
+                hits = compared(vector, "c.far", near, 2 + len(graphs)) if wanted else []
+                is_short = not hits or hits[0][-1] < (limit if graphs else depth)
+                if is_short or (has_filter and _may_miss([far for *_, far, _, _ in hits], hits[0][-2], table.dim)):
+                    hits = compared(vector, "0", f"{table.table} v{passing}", 1)
+                pages.append([hit_of(*row) for *row, _, _, _ in hits])
             return pages
 
-        return self.run("search", search, self._settings(max(self.ef_search, limit)))
-
-    def find_exactly(
-        self, field: Field, vectors: Vectors, limit: int, where: Filter | None, timeout: float = 0
-    ) -> list[list[VersionedHit]]:
-        """Compare all documents that pass a filter with each query."""
-        return self.compare(field, vectors, limit, compile_filter(where), timeout)
-
-    def compare(
-        self, field: Field, vectors: Vectors, limit: int, condition: Condition, timeout: float = 0
-    ) -> list[list[VersionedHit]]:
-        """Compare all documents for which a condition holds with each query."""
-        table = self.tables[field]
-        return self.run(
-            "search",
-            lambda session: [self._exact(session, table, Vector(vector), limit, condition) for vector in vectors],
-            BITMAP,
-            timeout,
+        settings = (
+            f"{BITMAP}SET LOCAL hnsw.iterative_scan = relaxed_order;"
+            f"SET LOCAL hnsw.max_scan_tuples = {10 * candidates};"
+            f"SET LOCAL hnsw.ef_search = {min(candidates, MAX_EF_SEARCH)};"
         )
-
-    def _settings(self, candidates: int) -> str:
-        ef_search = min(candidates, MAX_EF_SEARCH)
-        return f"{_NESTED}SET LOCAL hnsw.iterative_scan = relaxed_order; SET LOCAL hnsw.ef_search = {ef_search};"
+        return self.run("search", search, settings, exact_for or 0)
 
     def _wanted(self, session: Session, condition: Condition, rows: int, depth: int) -> int:
         """Return how many rows to take by their bits, 0 to compare all that pass.
 
         Documents drawn at random tell the share: the planner knows nothing of most conditions on metadata.
         """
-        drawn = f"SELECT * FROM {self.documents} ORDER BY draw, id LIMIT {_SAMPLED}"
-        query = f"SELECT count(*) FILTER (WHERE {condition.text}), count(*) FROM ({drawn}) d"
-        passing, count = all_rows(session, query, condition.values)[0]
-        share = passing / max(count, 1)
-        return 0 if share < _EXACT_SHARE or share * rows <= _EXACT_MATCHES else int(4 * depth / share)
+        wanted, share = depth, 1.0
+        if rows and condition is not ALWAYS:
+            drawn = f"SELECT * FROM {self.documents} ORDER BY draw, id LIMIT {_SAMPLED}"
+            query = f"SELECT count(*) FILTER (WHERE {condition.text}), count(*) FROM ({drawn}) d"
+            passing, count = all_rows(session, query, condition.values)[0]
+            share = passing / max(count, 1)
+            wanted = int(2 * depth / max(share, _EXACT_SHARE))
+        return wanted if 2 * wanted < rows and share >= _EXACT_SHARE else 0
 
-    def _approximate(
-        self,
-        session: Session,
-        table: VectorTable,
-        vector: Vector,
-        limit: int,
-        condition: Condition,
-        depth: int,
-        wanted: int,
-        graphs: Sequence[int],
-    ) -> tuple[list[VersionedHit], int]:
-        """Compare the candidates of a query, and return how many there were, too."""
-        values: list[object] = [vector, vector, wanted]
-        if condition is not ALWAYS:
-            candidates = (
-                f"SELECT row FROM ({table.by_bits()}) near JOIN {self.documents} d USING (row) "
-                f"WHERE {condition.text} ORDER BY far LIMIT %s"
-            )
-            values += [*condition.values, depth]
-        else:
-            later = f"SELECT row FROM ({table.by_bits(max(graphs, default=0))}) near"
-            candidates = " UNION ALL ".join([later, *map(table.by_graph, graphs)])
-            values += [vector, max(self.ef_search, limit)] * len(graphs)
-        nearest = (
-            f"(SELECT v.row, v.vector {table.distance} %s AS distance, count(*) OVER () AS passed "
-            f"FROM ({candidates}) c JOIN {table.table} v USING (row) ORDER BY distance FETCH FIRST %s ROWS WITH TIES) v"
-        )
-        rows = self._hits(session, nearest, "v.passed", [*values, limit, limit])
-        return [hit_of(*row) for *row, _ in rows], rows[0][-1] if rows else 0
+    def _rows(self, session: Session, field: Field) -> int:
+        """Return about how many vectors a field has, 0 where all are compared. It is remembered for some seconds."""
+        table, (rows, end) = self.tables[field], self._sizes.get(field, (0, 0.0))
+        if table.has_bits and time.monotonic() > end:
+            is_large = f"EXISTS (SELECT FROM {table.bits} OFFSET {self.exact_up_to})"
+            query = f"SELECT CASE WHEN {is_large} THEN pg_relation_size(%s::regclass) ELSE 0 END"
+            rows = all_rows(session, query, (table.bits,))[0][0] // (44 + table.dim // 8)
+            self._sizes[field] = rows, time.monotonic() + _FRESH_SECONDS
+        return rows
 
-    def _exact(
-        self, session: Session, table: VectorTable, vector: Vector, limit: int, condition: Condition
-    ) -> list[VersionedHit]:
-        session.deadline.renew()  # each query may read all vectors
-        joined, cut, values = f"JOIN {self.documents} d USING (row) WHERE {condition.text}", "", [*condition.values]
-        if condition is ALWAYS:
-            joined, cut, values = "", "ORDER BY distance FETCH FIRST %s ROWS WITH TIES", [limit]
-        nearest = f"(SELECT row, v.vector {table.distance} %s AS distance FROM {table.table} v {joined} {cut}) v"
-        return [hit_of(*row) for row in self._hits(session, nearest, "", [vector, *values, limit])]
-
-    def _hits(self, session: Session, nearest: str, more: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        query = (
-            f"SELECT d.id, least(1, greatest(-1, -v.distance)), d.version, d.fields{more and f', {more}'} "
-            f"FROM {nearest} JOIN {self.documents} d USING (row) ORDER BY v.distance, d.id LIMIT %s"
-        )
-        return all_rows(session, query, values)
-
-    # ---- sizes
-
-    def forget_sizes(self) -> None:
-        """Look at the sizes anew at the next search, as after a write."""
+    def approximate(self) -> dict[Field, int]:
+        """Return the fields searched approximately, with a size that differs once they have graphs."""
         self._sizes.clear()
-
-    def _size(self, field: Field) -> _Size:
-        """Return about how many vectors a field has. It is 0 for one that can only be searched exactly."""
-        table, size = self.tables[field], self._sizes.get(field)
-        if not table.has_bits:
-            return _Size(0, False, 0)
-        if size is None or time.monotonic() > size.end:
-
-            def look(session: Session) -> _Size:
-                few = f"SELECT count(*) FROM (SELECT FROM {table.bits} LIMIT {self.exact_up_to + 1}) few"
-                count, size = all_rows(session, f"SELECT ({few}), pg_relation_size(%s::regclass)", (table.bits,))[0]
-                rows = count if count <= self.exact_up_to else max(count, size // (44 + table.dim // 8))
-                return _Size(rows, bool(table.graphs(session)), time.monotonic() + _FRESH_SECONDS)
-
-            size = self._sizes[field] = self.run("measure it", look)
-        return size
+        return self.run(
+            "measure it",
+            lambda session: {
+                field: rows + max(table.graphs(session), default=0)
+                for field, table in self.tables.items()
+                if (rows := self._rows(session, field))
+            },
+        )
 
     # ---- graphs
 
     def maintain(self) -> None:
         """Make the graphs that are due, in the background."""
-        if time.monotonic() < self._looked + _FRESH_SECONDS or (self._builder and self._builder.is_alive()):
-            return
-        self._looked = time.monotonic()
-        if due := self.due():
-            self._builder = threading.Thread(target=self._build_all, args=(due,), name="graphs", daemon=True)
+        if time.monotonic() > self._next and not (self._builder and self._builder.is_alive()):
+            self._next = time.monotonic() + _FRESH_SECONDS
+            self._builder = threading.Thread(target=self._build_due, name="graphs", daemon=True)
             self._builder.start()
 
-    def _build_all(self, fields: Collection[Field]) -> None:
-        with suppress(VlmsearchError), running_under(self.closing):  # the next write, or a check, does it again
-            for field in fields:
-                self.build(field)
+    def _build_due(self) -> None:
+        try:
+            with running_under(self.closing):
+                for field in self.due():
+                    self.build(field, waits=False)
+        except VlmsearchError:  # a check says what is due, and a repair why it fails
+            self._next = time.monotonic() + _PAUSE
 
-    def due(self) -> dict[Field, int]:
-        """Return the fields for which a graph is due, with the number of vectors without one."""
-        due: dict[Field, int] = {}
-        for field, table in self.tables.items():
-            if table.can_have_graphs:
-                limit = 2**62 if self._size(field).rows > self.graph_from else 0
-                count = self.run("check it", lambda session: table.count_without(session, limit))  # noqa: B023
-                due |= {field: count} if count > self.graph_from else {}
-        return due
+    def due(self) -> list[Field]:
+        """Return the fields for which a graph is due."""
+        return self.run(
+            "check it",
+            lambda session: [f for f, table in self.tables.items() if table.is_due(session, self.graph_from)],
+        )
 
-    def build(self, field: Field) -> None:
+    def build(self, field: Field, *, waits: bool = True) -> None:
         """Make a graph of the vectors of a field that are in none. Searches and writers go on."""
         table = self.tables[field]
 
@@ -437,8 +408,9 @@ class VectorSearch:
             return int(all_rows(session, f"SELECT coalesce(max(row), 0) FROM {table.table}")[0][0])
 
         bound = self.run("make a graph", settled)
-        self.run("make a graph", lambda session: table.build(session, bound), _BUILD, DAY)
-        self.forget_sizes()
+        if merged := self.run("make a graph", lambda session: table.build(session, bound, waits), _BUILD, DAY):
+            with suppress(BackendError):  # they do no harm, and the next graph takes them in again
+                self.run("remove a graph", lambda session: table.drop(session, merged))
 
     def close(self) -> None:
         """Give up a graph that is being made."""
@@ -446,12 +418,19 @@ class VectorSearch:
         if self._builder:
             self._builder.join()
 
-    def approximate(self) -> dict[Field, int]:
-        """Return the fields that are not searched exactly, with a size that differs once they have graphs."""
-        self.forget_sizes()
-        sizes = {field: self._size(field) for field in self.tables}
-        large = {field: size for field, size in sizes.items() if size.rows > self.exact_up_to}
-        return {field: size.rows * (2 if size.has_graphs else 1) for field, size in large.items()}
+
+def _may_miss(far: Sequence[float], reach: float, dim: int) -> bool:
+    """Return whether documents as near as the hits may not have been compared.
+
+    So it is where a filter keeps the documents near a query away: the signs hardly tell the remaining ones apart.
+
+    Args:
+        far: Of each hit, the signs that it has not in common with the query.
+        reach: The most of all that were compared.
+        dim: All signs.
+    """
+    usual = fmean(far)
+    return reach < usual + _DEVIATIONS * sqrt(usual * (1 - usual / dim))
 
 
 def array_of(vector: Any) -> NDArray[np.float32]:
