@@ -28,7 +28,7 @@ from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import OperationCancelledError
 from vlmsearch.indexing.reindex import drop_old, reindex
 from vlmsearch.registry import open_store
-from vlmsearch.stores.postgresql.connection import PostgresAddress, PostgresOptions, Session, connect
+from vlmsearch.stores.postgresql.connection import READING, PostgresAddress, PostgresOptions, Session, connect
 from vlmsearch.stores.postgresql.store import PostgresStore
 
 SECRET = "hunter2-of-the-tests"
@@ -375,6 +375,25 @@ def test_only_a_lost_server_is_asked_again_and_costs_others_their_connections(
     assert isinstance(caught.value, BackendUnavailableError) is ("%s" not in query)
     assert len(begun) == attempts
     assert (other in connection._pool._idle) is (attempts == 1)
+    connection.close()
+
+
+def test_the_end_of_a_transaction_that_only_reads_is_not_waited_for(mortal: PostgresServer) -> None:
+    address = PostgresAddress.parse(f"//{mortal.address}/index")
+    connection = connect(address, PostgresOptions(1.0, retries=1))
+    connection.install()
+    connection.close()  # a connection from before does not know vectors
+    connection.run("look", lambda _: connection.run("look", lambda _: None, settings=READING), settings=READING)
+    ended = list(connection._pool._idle)
+    assert [session.is_ending for _, session in ended] == [True, True]
+    connection.run("look", lambda session: session.execute("SELECT 1"))
+    assert connection._pool._idle[-1][1] is ended[-1][1]
+    with pytest.raises(BackendUnavailableError, match="is a replica"):
+        connection.run("look", lambda session: session.execute("CREATE TABLE t ()"), settings=READING)
+    connection.run("look", lambda _: connection.run("look", lambda _: None, settings=READING), settings=READING)
+    with mortal.stopped(), pytest.raises(BackendUnavailableError, match="has not answered for timeout=1 seconds"):
+        connection.run("look", lambda _: None)
+    assert connection.run("look", lambda session: session.execute("SELECT 1").fetchone()) == (1,)
     connection.close()
 
 

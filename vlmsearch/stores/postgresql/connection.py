@@ -62,6 +62,8 @@ _PINNED = {
 _BEGIN = "".join(
     ("BEGIN ISOLATION LEVEL READ COMMITTED;", *(f"SET LOCAL {name} = {value};" for name, value in _PINNED.items()))
 )
+READING = "SET TRANSACTION READ ONLY;"
+"""The setting of a transaction that only reads. The answer to its COMMIT is not waited for."""
 _AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _REFUSED = re.compile(
     r"authentication failed|no password supplied|does not exist|pg_hba\.conf|certificate", re.IGNORECASE
@@ -191,6 +193,21 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     """A connection within a transaction. Whatever psycopg waits for ends at the deadline, or with the current call."""
 
     deadline: _Deadline
+    is_ending: bool = False
+    """Whether the answer to a COMMIT is still to be read."""
+
+    def end(self) -> None:
+        """Commit, and leave the answer to the next `is_idle`."""
+        self.pgconn.send_query(b"COMMIT")
+        self.pgconn.flush()
+        self.is_ending = True
+
+    def is_idle(self) -> bool:
+        """Return whether no transaction is open, and the server has not closed."""
+        if self.is_ending:
+            self.wait(generators.execute(self.pgconn))
+            self.is_ending = False
+        return self.pgconn.transaction_status == TransactionStatus.IDLE and not _has_answered(self)
 
     def wait(self, gen: Generator[Any, Any, T], *_: object, **__: object) -> T:
         """Wait. Past the deadline, the server has a moment to cancel the statement before the connection is shut."""
@@ -238,28 +255,34 @@ class _Pool:
         while not self._places.acquire(timeout=_STEP):
             deadline.check(f"all {self._max_size} connections have been in use for ")
         try:
-            closings, session = self._closings, self._taken() or self._connect(deadline)
+            closings, session = self._closings, self._taken(deadline) or self._connect(deadline)
             session.deadline = deadline
             try:
                 yield session
             finally:
                 is_idle = session.pgconn.transaction_status == TransactionStatus.IDLE
-                if is_idle and closings == self._closings and knows_vectors(session):
+                if (is_idle or session.is_ending) and closings == self._closings and knows_vectors(session):
                     self._idle.append((time.monotonic(), session))
                 else:
                     session.close()
         finally:
             self._places.release()
 
-    def _taken(self) -> Session | None:
+    def _taken(self, deadline: _Deadline) -> Session | None:
         while True:
             try:
                 since, session = self._idle.pop()
             except IndexError:
                 return None
-            if time.monotonic() - since < _MAX_IDLE and not _has_answered(session):
+            session.deadline, is_idle = deadline, False
+            try:
+                with suppress(psycopg.Error):
+                    is_idle = time.monotonic() - since < _MAX_IDLE and session.is_idle()
+            finally:
+                if not is_idle:
+                    session.close()
+            if is_idle:
                 return session
-            session.close()
 
     def close(self) -> None:
         """Close the connections: idle ones now, others when they are given back."""
@@ -320,12 +343,10 @@ class PostgresConnection:
                         if proof:
                             _check_proof(begun)
                         result = call(session)
-                        self._commit(session)
+                        session.end() if READING in settings else self._commit(session)
                     except Exception as exc:
                         is_lost = session.closed
-                        if is_lost or isinstance(exc, _OF_SERVER):
-                            self._pool.close()  # others are to the same server
-                        elif isinstance(exc, TimeoutError):
+                        if isinstance(exc, TimeoutError) and not is_lost:
                             raise errors.QueryCanceled("it was cancelled from here") from exc
                         with suppress(Exception):
                             session.execute("ROLLBACK")
@@ -333,6 +354,8 @@ class PostgresConnection:
                     else:
                         return result
             except (psycopg.Error, OSError) as exc:
+                if is_lost or isinstance(exc, _OF_SERVER):
+                    self._pool.close()  # others are to the same server
                 check_cancelled()
                 raise self._translate(exc, operation, is_lost) from exc
 

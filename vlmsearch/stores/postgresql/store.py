@@ -33,6 +33,7 @@ from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.passages import row_stamp, rows_of
 from vlmsearch.stores.postgresql.connection import (
     DEFAULT_OPTIONS,
+    READING,
     PostgresAddress,
     PostgresConnection,
     PostgresOptions,
@@ -172,7 +173,7 @@ class PostgresStore(DatabaseStore):
     def _read_beside(self, operation: str, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Read from the tables beside the generations."""
         return self._connection.run(
-            operation, lambda session: all_rows(session, query, values), proof=self._proof_of_slots
+            operation, lambda session: all_rows(session, query, values), settings=READING, proof=self._proof_of_slots
         )
 
     def _change_beside(self, operation: str, query: str, values: Sequence[object]) -> int:
@@ -426,7 +427,9 @@ class PostgresStore(DatabaseStore):
         """Read the rows of documents or passages, by id."""
         rows: dict[str, DocumentRow] = {}
         for page in pages(ids):
-            rows |= self._session("read documents", lambda session: self._read_rows(session, page, parts, wanted))  # noqa: B023
+            rows |= self._session(
+                "read documents", partial(self._read_rows, ids=page, parts=parts, wanted=wanted), READING
+            )
         return rows
 
     def read_whole(self, ids: Collection[str], *parts: RowPart) -> dict[str, DocumentRow]:
@@ -500,7 +503,7 @@ class PostgresStore(DatabaseStore):
     def sampled_state(self) -> Hashable:
         """Return a value that differs when a sample may have changed."""
         documents = self._tables.documents
-        size = self._session("measure it", lambda session: rough_size(session, documents))
+        size = self._session("measure it", lambda session: rough_size(session, documents), READING)
         return self.generation, self.writes_here, *size
 
     def sample_ids(self, field: Field, count: int) -> list[str]:
@@ -642,7 +645,7 @@ class PostgresStore(DatabaseStore):
         self._connection.close()
 
     def _run(self, operation: str, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        return self._session(operation, lambda session: all_rows(session, query, values))
+        return self._session(operation, lambda session: all_rows(session, query, values), READING)
 
     def _do(self, operation: str, query: str, values: Sequence[object] = ()) -> int:
         """Run a statement, and return how many rows it was about."""

@@ -26,7 +26,7 @@ from pgvector import Vector
 from vlmsearch._util.batching import batches
 from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import BackendError, VlmsearchError
-from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
+from vlmsearch.stores.postgresql.connection import READING, Session, all_rows, quoted
 from vlmsearch.stores.postgresql.values import ALWAYS, Condition, escape, hit_of
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, Vectors
@@ -35,7 +35,7 @@ T = TypeVar("T")
 MAX_EF_SEARCH = 1000
 DAY = 86_400.0
 """Seconds that work on a whole index may take."""
-BITMAP = "SET LOCAL work_mem = '64MB';"
+BITMAP = f"{READING}SET LOCAL work_mem = '64MB';"
 """Memory in which half a million rows of an index fit one by one: else all rows of their pages are looked at."""
 _MIN_BITS, _MAX_IN_GRAPH = 64, 4000
 """The fewest numbers of a vector with bits, and the most of one in a graph."""
@@ -162,7 +162,7 @@ class VectorTable:
                 f"INSERT INTO {self.bits} SELECT row, {self._signs('vector')} FROM given"
             )
         for numbers in batches(sorted(vectors), _AT_ONCE):
-            session.deadline.renew()
+            session.deadline.renew()  # triggers and slow disks have time for each
             session.execute(query, (numbers, [Vector(vectors[number]) for number in numbers]))
 
     def forget(self, session: Session, numbers: list[int]) -> None:

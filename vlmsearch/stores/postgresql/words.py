@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.stores.postgresql.connection import Session, all_rows
+from vlmsearch.stores.postgresql.connection import READING, Session, all_rows
 from vlmsearch.stores.postgresql.pages import terms_of_page
 from vlmsearch.stores.postgresql.tables import IndexTables
 from vlmsearch.stores.postgresql.values import ALWAYS, Condition, among, hit_of
@@ -24,7 +24,7 @@ from vlmsearch.stores.terms import QueryTerm, query_terms
 from vlmsearch.stores.versions import VersionedHit
 
 ONE_MOMENT = (
-    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; "
+    f"{READING}SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; "
     "SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL work_mem = '64MB';"
 )
 """Settings of a search: a moment that all its queries see, and plans that follow the indexes."""
@@ -116,6 +116,7 @@ class WordRanking:
         self._segments, self._pages = tables.words.segments, tables.words.pages
         self._language = language
         self._known = _Words.of({})
+        self._last: tuple[_Words, Sequence[QueryTerm], WordTable] = self._known, [], self._known.table
 
     def search(self, session: Session, query: str, limit: int, where: Condition) -> tuple[list[VersionedHit], float]:
         """Find the best documents, and the score that none can exceed. Equal ones are in the order of writing."""
@@ -142,8 +143,11 @@ class WordRanking:
         return sorted(_hits(rows, scores, documents), key=lambda hit: (-hit.score, hit.id))
 
     def _table(self, session: Session, asked: Sequence[QueryTerm]) -> WordTable:
-        """Return the words that a transaction sees, with the postings of some terms."""
+        """Return the words that a transaction sees, with the postings of some terms. The last ones are kept."""
         words = self._seen(session)
+        known, terms, table = self._last
+        if known is words and terms == asked:
+            return table
         keys = keys_of(asked, words.languages)
         query = (
             "SELECT s.segment, k.key, p.body FROM unnest(%s::bigint[]) s(segment) CROSS JOIN unnest(%s::bigint[]) "
@@ -155,9 +159,10 @@ class WordRanking:
         of_terms: dict[tuple[int, int], list[_Some]] = defaultdict(list)
         for number, key, body in all_rows(session, query, (list(words.parts), signed)):
             of_terms[number, key].append(_some_of(body, key))
-        return words.table.having(
-            [_filled(part, keys, [of_terms[number, key] for key in signed]) for number, part in words.parts.items()]
-        )
+        parts = [_filled(part, keys, [of_terms[number, key] for key in signed]) for number, part in words.parts.items()]
+        table = words.table.having(parts)
+        self._last = words, asked, table
+        return table
 
     def _seen(self, session: Session) -> _Words:
         """Return the segments that a transaction sees; what is known of one is not read again."""
