@@ -248,7 +248,7 @@ def test_marks_that_a_restored_index_lacks_are_made_anew(server: PostgresServer,
         assert drop_old(store)
 
 
-@pytest.mark.parametrize("name", ["vlmsearch$1$terms", "vlmsearch$1$metadata"])
+@pytest.mark.parametrize("name", ["vlmsearch$1$draw", "vlmsearch$1$metadata"])
 def test_an_index_whose_name_is_taken_is_said(name: str, server: PostgresServer, database: str) -> None:
     url = server.url_of("app", database)
     execute(server.url_of("mallory", database), f'CREATE SEQUENCE public."{name}"')

@@ -237,10 +237,14 @@ class IndexTables:
         """Remove documents with their passages, words and vectors, and return as `upsert` does. They are locked."""
         return self._forget(session, self._delete(session, f"id = ANY(%s::text[] || {self.passages})", (ids, ids)))
 
-    def remove_strays(self, session: Session, numbers: Sequence[int]) -> None:
-        """Remove the passages of no document, and what there is of numbers that no row has."""
+    def remove_strays(self, session: Session, numbers: Sequence[int], words: Sequence[int]) -> None:
+        """Remove the passages of no document, and what there is of numbers that no row has. ``words`` have words alone.
+
+        A document may have such a number: its vectors stay.
+        """
         stray = f"SELECT unnest(w.ids) FROM ({self.wrong_passages}) w WHERE w.id IS NULL"
         self._forget(session, [*numbers, *self._delete(session, f"id IN ({stray})", ())])
+        self.words.append(session, (), words)
         session.execute(f"DELETE FROM {self.words.pages} p WHERE {self.words.stray_pages}")
 
     def _delete(self, session: Session, condition: str, values: Sequence[object]) -> list[int]:
