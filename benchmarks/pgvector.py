@@ -1,17 +1,27 @@
-"""The store of PostgreSQL beside a bare table of pgvector, with an HNSW index in place on both sides.
+"""The store of PostgreSQL beside what a user would write: tables of pgvector, and full text search.
 
-``python -m benchmarks.pgvector --url postgresql://postgres@127.0.0.1/postgres`` makes both from the same drawn
-documents, in the same batches, in turns, and searches both with the same queries and ``ef_search``. The bare table has
-ids and vectors alone. The store has metadata, texts and words beside them, each with an index.
+``python -m benchmarks.pgvector --url postgresql://postgres@127.0.0.1/empty`` writes the same drawn documents into each
+of them, in the same batches, and asks each the same queries, in turns. ``--against FOLDER`` has another checkout of
+vlmsearch take part, in a process of its own. Each cell has the processor time of the server and of the client.
+
+* **pgvector, hnsw**: vectors alone with an HNSW index that is kept up to date, and iterative scans for filters.
+* **pgvector, bits**: HNSW on binary codes, re-ranked by the vectors, as the manual of pgvector shows.
+* **tsvector**: texts alone with a GIN index, ranked by ``ts_rank``.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import chain, cycle, islice
+from multiprocessing import Pipe
+from pathlib import Path
+from statistics import mean, median
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -19,144 +29,274 @@ import psycopg
 from pgvector import Vector
 from pgvector.psycopg import register_vector
 
-from benchmarks.common import in_turns, print_figures
-from vlmsearch import Record
+import vlmsearch
+from benchmarks import pgvector_process
+from benchmarks.common import print_figures
+from benchmarks.pgvector_process import Cost, DrawnDocument, Meter, Scored
 from vlmsearch._util.batching import batches
-from vlmsearch.bench.search import WidenedEncoder, draw_documents
+from vlmsearch.bench.search import WidenedEncoder, draw_documents, queries_of
 from vlmsearch.registry import open_encoder
-from vlmsearch.stores.postgresql.connection import PostgresAddress, PostgresOptions, connect, quoted
-from vlmsearch.stores.postgresql.store import PostgresStore
-from vlmsearch.types import Field, Vectors
 
 _BATCH = 500
-_EF_SEARCH = 100
-_QUERIES = 200
-_COMPARED = 20
-"""Queries whose page is compared with the exact one."""
 _DIMENSIONS, _NOISE = 48, 0.3
-_TABLE = "bench"
+_TIE = 1e-5
+"""Cosines that are equal but for rounding."""
+_KEYS = {"permille": 1000, "percent": 100, "tenth": 10, "half": 2, "whole": 1}
+"""Keys of the metadata, with the number of their values. All values of a key are equally frequent."""
+_OPERATORS = {"$lt": "<", "$eq": "="}
+_FILTERS: dict[str, dict[str, dict[str, int]] | None] = {
+    "all": None,
+    **{f"{100 / values:g} %, equality": {key: {"$eq": 0}} for key, values in _KEYS.items()},
+    **{f"{100 / values:g} %, range": {"permille": {"$lt": 1000 // values}} for values in _KEYS.values()},
+}
+_WORDS = {
+    **{f"{length} {kind}": (kind, length, "all") for kind, length in
+       (("usual", 2), ("usual", 4), ("frequent", 2), ("rare", 2))},
+    "2 usual, 1 %": ("usual", 2, "1 %, equality"),
+    "2 usual, 50 %": ("usual", 2, "50 %, range"),
+}  # fmt: skip
+_EXACT = (
+    "SELECT id, -(taken <#> %(q)s) AS cosine FROM {table} WHERE {where} ORDER BY (taken <#> %(q)s) + 0 LIMIT {limit}"
+)
+_NEAREST = _EXACT.replace(" + 0", "")
+_CODE = "(binary_quantize(taken)::bit({dim}))"
+_ITERATIVE = "SET LOCAL hnsw.iterative_scan = relaxed_order; SET LOCAL hnsw.ef_search = "
 
 
-class BareTable:
-    """A table of ids and vectors, written and searched as the manual of pgvector shows."""
+class Contender(NamedTuple):
+    """Something that answers calls.
 
-    def __init__(self, session: psycopg.Connection[tuple[object, ...]], dim: int) -> None:
-        self._session = session
-        session.execute("CREATE EXTENSION IF NOT EXISTS vector")
-        register_vector(session)
-        session.execute("DROP TABLE IF EXISTS bare")
-        session.execute(f"CREATE TABLE bare (id text PRIMARY KEY, vector vector({dim}))")
-        session.execute(f"SET hnsw.ef_search = {_EF_SEARCH}")
+    Attributes:
+        ask: Makes a call by its name, and returns the cost and the answer.
+        can: The names of the calls.
+        prefix: The beginning of the names of its tables.
+    """
 
-    def write(self, records: Sequence[Record], field: Field) -> None:
-        """Add documents in one transaction."""
-        with self._session.transaction(), self._session.cursor() as cursor:
-            cursor.executemany(
-                "INSERT INTO bare (id, vector) VALUES (%s, %s)",
-                [(record.document.id, Vector(record.vectors[field])) for record in records],
-            )
-
-    def index(self) -> None:
-        """Make the HNSW index."""
-        self._session.execute("CREATE INDEX bare_hnsw ON bare USING hnsw (vector vector_ip_ops)")
-
-    def search(self, vector: Vectors, limit: int) -> list[str]:
-        """Return the ids of the nearest documents."""
-        query = "SELECT id, -(vector <#> %s) FROM bare ORDER BY vector <#> %s LIMIT %s"
-        value = Vector(vector)
-        return [str(row[0]) for row in self._session.execute(query, (value, value, limit))]
+    ask: Callable[..., tuple[Cost, Any]]
+    can: Sequence[str]
+    prefix: str
 
 
-def drawn_records(documents: int, encoder: WidenedEncoder, field: Field) -> Iterator[list[Record]]:
-    """Yield drawn documents whose vectors lie near a space of few dimensions, as those of models do."""
-    dim = encoder.spaces[0].dim
+@contextmanager
+def build(folder: Path, url: str, prefix: str, dim: int) -> Iterator[Contender]:
+    """Start the process of the build in a folder."""
+    near, far = Pipe()
+    command = [sys.executable, pgvector_process.__file__, str(far.fileno()), f"{url}&table={prefix}", str(dim)]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    with subprocess.Popen(command, env=environment, pass_fds=[far.fileno()]), near:  # noqa: S603
+        far.close()
+        near.recv()  # its tables are there
+
+        def ask(*request: object) -> tuple[Cost, Any]:
+            near.send(request)
+            cost, answer = near.recv()
+            return Cost(*cost), answer
+
+        yield Contender(ask, ("write", "finish", "words", "search", "nearest"), prefix)
+
+
+class Bare(NamedTuple):
+    """A table, and what the manuals of pgvector and PostgreSQL show for it."""
+
+    table: str
+    column: str
+    value: str
+    """What is written into the column, as SQL has it."""
+    made: str
+    """The index, as SQL has it."""
+    settings: str
+    query: str
+    call: str
+    """The name of its one kind of search."""
+
+    def open(self, session: psycopg.Connection[Any], **numbers: int) -> Contender:
+        """Make the table."""
+        meter, keys = Meter(session.info.backend_pid), ", ".join(_KEYS)
+        text = self.call == "words"
+        session.execute(
+            f"CREATE TABLE {self.table} (id text PRIMARY KEY, taken {self.column.format(**numbers)}"
+            f"{''.join(f', {key} int NOT NULL' for key in _KEYS)});"
+            + "".join(f"CREATE INDEX ON {self.table} ({key});" for key in _KEYS)
+        )
+
+        def write(documents: Sequence[DrawnDocument]) -> None:
+            session.cursor().executemany(
+                f"INSERT INTO {self.table} (id, taken, {keys}) VALUES (%s, {self.value}{', %s' * len(_KEYS)})",
+                [(id, words if text else Vector(vector), *(metadata[key] for key in _KEYS))
+                 for id, words, metadata, vector in documents],
+            )  # fmt: skip
+
+        def finish() -> None:
+            session.execute(f"CREATE INDEX ON {self.table} USING {self.made.format(**numbers)}")
+
+        def search(asked: Any, where: Mapping[str, Mapping[str, int]] | None, asking: str = self.query) -> Scored:
+            tests = [f"{k} {_OPERATORS[name]} {n}" for k, of in (where or {}).items() for name, n in of.items()]
+            query = asking.format(table=self.table, where=" AND ".join(tests) or "true", **numbers)
+            value = " | ".join(asked.split()) if text else Vector(asked)
+            session.execute(self.settings.format(**numbers))
+            return sorted(session.execute(query, {"q": value}, binary=True), key=lambda hit: -hit[1])
+
+        calls: dict[str, Callable[..., Any]] = {"write": write, "finish": finish, self.call: search}
+        calls["exact"] = partial(search, asking=_EXACT)
+
+        def call(what: str, *values: object) -> Any:
+            with session.transaction():
+                return calls[what](*values)
+
+        return Contender(lambda *asked: meter.measure(partial(call, *asked)), tuple(calls), self.table)
+
+
+_BARE = {
+    "pgvector, hnsw": Bare(
+        "bare_hnsw", "vector({dim})", "%s", "hnsw (taken vector_ip_ops)",
+        _ITERATIVE + "{ef_search}", _NEAREST, "nearest"
+    ),
+    "pgvector, bits": Bare(
+        "bare_bits", "vector({dim})", "%s", f"hnsw ({_CODE} bit_hamming_ops)", _ITERATIVE + "{codes}",
+        "SELECT id, -(taken <#> %(q)s) FROM (SELECT id, taken FROM {table} WHERE {where} "
+        f"ORDER BY {_CODE} <~> binary_quantize(%(q)s) LIMIT {{codes}}) c ORDER BY taken <#> %(q)s LIMIT {{limit}}",
+        "nearest",
+    ),
+    "tsvector": Bare(
+        "bare_words", "tsvector", "to_tsvector('english', %s)", "gin (taken)", "",
+        "SELECT id, ts_rank(taken, q) FROM {table}, to_tsquery('english', %(q)s) q WHERE taken @@ q AND {where} "
+        "ORDER BY 2 DESC LIMIT 100",
+        "words",
+    ),
+}  # fmt: skip
+
+
+def drawn_documents(count: int, dim: int, *, seed: int = 0) -> Iterator[list[DrawnDocument]]:
+    """Yield drawn documents whose vectors lie near a space of few dimensions, as models' do."""
     plane, _ = np.linalg.qr(np.random.default_rng(1).standard_normal((dim, _DIMENSIONS)))
-    for records in draw_documents(documents, encoder):
-        rows = np.stack([record.vectors[field] for record in records])
-        near = (rows @ plane) @ plane.T
-        rows = near / np.linalg.norm(near, axis=1, keepdims=True) + _NOISE * rows
-        rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-        yield from batches([replace(record, vectors={field: row}) for record, row in zip(records, rows)], _BATCH)
+    with WidenedEncoder(open_encoder("onnx:demo-minilm"), dim) as encoder:
+        (field,) = encoder.spaces[0].fields
+        numbers = iter(range(count))
+        for records in draw_documents(count, encoder, seed=seed):
+            rows = np.stack([record.vectors[field] for record in records])
+            near = (rows @ plane) @ plane.T
+            rows = near / np.linalg.norm(near, axis=1, keepdims=True) + _NOISE * rows
+            rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+            drawn = [
+                (record.document.id, record.document.text or "", {key: n * v // 1000 for key, v in _KEYS.items()}, row)
+                for record, row, n in zip(records, rows, (number * 7919 % 1000 for number in numbers))
+            ]
+            yield from batches(drawn, _BATCH)
 
 
-def fill(
-    store: PostgresStore, bare: BareTable, field: Field, records: Iterator[list[Record]], timed: int
-) -> tuple[float, float]:
-    """Write both, the last documents in turns with an index in place, and return how many each wrote a second."""
-    kept: list[list[Record]] = []
-    index = store._tables.vectors[field].index  # noqa: SLF001
-    store._do("drop an index", f"DROP INDEX {quoted('public', index)}")  # noqa: SLF001
-    for batch in records:
-        kept.append(batch)
-        if len(kept) * _BATCH > timed:
-            first = kept.pop(0)
-            store.upsert(first)
-            bare.write(first, field)
-    bare.index()
-    store.check(repair=True)
-    seconds = [0.0, 0.0]
-    for batch in kept:
-        start = time.perf_counter()
-        store.upsert(batch)
-        middle = time.perf_counter()
-        bare.write(batch, field)
-        seconds[0] += middle - start
-        seconds[1] += time.perf_counter() - middle
-    written = _BATCH * len(kept)
-    return written / seconds[0], written / seconds[1]
+class Measurement(NamedTuple):
+    """The contenders by name. A ratio is the cost of the second, as a multiple of the first's."""
+
+    contenders: Mapping[str, Contender]
+
+    def row(self, name: str, cells: Mapping[str, str], costs: Mapping[str, Sequence[Cost]] | None = None) -> list[str]:
+        """Return a row of the table."""
+        used = [median(cost.wall if cost.server is None else cost.server + cost.client for cost in own)
+                for own in (costs or {}).values()]  # fmt: skip
+        ratio = f"{used[1] / used[0]:.2f}" if len(used) > 1 else ""
+        return [name, *(cells.get(contender, "") for contender in self.contenders), ratio]
+
+    def ask(self, what: Any, *values: object) -> Iterator[tuple[str, Cost, Any]]:
+        """Make a call of all who can."""
+        for name, contender in self.contenders.items():
+            if what in contender.can:
+                yield name, *contender.ask(what, *values)
+
+    def write(self, name: str, documents: Iterator[list[DrawnDocument]], count: int, ends: bool) -> Iterator[list[str]]:
+        """Write documents in turns; at the end of a first load, make what is made then."""
+        costs: dict[str, list[Cost]] = {contender: [] for contender in self.contenders}
+        calls: Iterator[tuple[object, ...]] = (("write", batch) for batch in islice(documents, -(-count // _BATCH)))
+        for call in chain(calls, [("finish",)] if ends else []):
+            for contender, cost, _ in self.ask(*call):
+                costs[contender].append(cost)
+        seconds = {who: sum(cost.wall for cost in own) / 1000 for who, own in costs.items()}
+        yield self.row(f"{name}, documents a second", {who: f"{count / wall:,.0f}" for who, wall in seconds.items()})
+        each = {who: _cell(own, lambda times: sum(times) / count, 2) for who, own in costs.items()}
+        yield self.row(f"{name}, ms a document", each)
+
+    def times(self, name: str, what: str, calls: Sequence[tuple[object, ...]]) -> Iterator[list[str]]:
+        """Make calls in turns. The first does not count."""
+        costs: dict[str, list[Cost]] = {}
+        for place, call in enumerate(calls):
+            for who, cost, _ in self.ask(what, *call):
+                costs.setdefault(who, []).extend([cost] if place else [])
+        yield self.row(name, {who: _cell(own) for who, own in costs.items()}, costs)
+        if what == "search":
+            trips = {who: f"{median(cost.trips for cost in own):.0f}" for who, own in costs.items()}
+            yield self.row(f"{name}, waits for the server", trips)
+
+    def recalls(self, exact: Callable[..., tuple[Cost, Scored]], vectors: Sequence[Any]) -> Iterator[list[str]]:
+        """Compare pages with exact ones under each filter: the share of them, and of first hits, that are as near."""
+        for name, where in _FILTERS.items():
+            costs: dict[str, list[Cost]] = {}
+            shares: dict[str, list[tuple[float, bool]]] = {}
+            for vector in vectors:
+                scores = [score for _, score in exact("exact", vector, where)[1]]
+                for who, cost, hits in self.ask("nearest", vector, where):
+                    near = [score >= scores[-1] - _TIE for _, score in hits]
+                    first = bool(hits) and hits[0][1] >= scores[0] - _TIE
+                    costs.setdefault(who, []).append(cost)
+                    shares.setdefault(who, []).append((sum(near) / len(scores), first))
+            yield self.row(f"nearest, {name}", {who: _cell(own) for who, own in costs.items()}, costs)
+            means = {who: [mean(map(float, column)) for column in zip(*own)] for who, own in shares.items()}
+            yield self.row(f"recall, {name}", {who: f"{page:.3f}; {best:.1%}" for who, (page, best) in means.items()})
 
 
-def searched(
-    store: PostgresStore, bare: BareTable, field: Field, queries: Vectors, limit: int
-) -> tuple[list[float], list[float]]:
-    """Search both in turns, and return the median seconds of each, and the share of the exact page that each finds."""
-
-    def search(searched: PostgresStore, query: Vectors) -> list[str]:
-        return [hit.id for hit in searched.search(field, query[None], limit=limit)[0]]
-
-    contenders = {"store": partial(search, store), "bare": partial(bare.search, limit=limit)}
-    seconds, answers = in_turns(contenders, list(queries))
-    exact = PostgresStore(store._connection, table=_TABLE, exact_up_to=10**9)  # noqa: SLF001
-    nearest = [set(search(exact, query)) for query in queries[:_COMPARED]]
-    recalls = [
-        statistics.mean(len(best & set(ids)) / limit for best, ids in zip(nearest, pages)) for pages in answers.values()
-    ]
-    return list(map(statistics.median, seconds.values())), recalls
+def _cell(costs: Sequence[Cost], of: Callable[[list[float]], float] = median, digits: int = 1) -> str:
+    server = [cost.server for cost in costs if cost.server is not None]
+    if len(server) < len(costs):
+        return f"{of([cost.wall for cost in costs]):.{digits}f}"
+    return f"{of(server):.{digits}f} + {of([cost.client for cost in costs]):.{digits}f}"
 
 
 @click.command()
 @click.option("--url", required=True, metavar="URL", help="An empty database: postgresql://user@host/database.")
+@click.option("--against", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="FOLDER",
+              help="Another checkout of vlmsearch, to compare with.")  # fmt: skip
 @click.option("--documents", default=100_000, show_default=True, type=click.IntRange(2000), help="Drawn documents.")
-@click.option("--timed", default=10_000, show_default=True, type=click.IntRange(1000), help="Those that are timed.")
-@click.option("--dim", default=384, show_default=True, type=click.IntRange(8), help="Numbers of a vector.")
-@click.option("--limit", default=10, show_default=True, type=click.IntRange(1), help="Documents of a search.")
-def main(url: str, documents: int, timed: int, dim: int, limit: int) -> None:
-    """Measure writes and searches beside those of bare pgvector."""
-    connection = connect(PostgresAddress.parse(url.removeprefix("postgresql:")), PostgresOptions(timeout=3600))
-    with (
-        WidenedEncoder(open_encoder("onnx:demo-minilm"), dim) as encoder,
-        PostgresStore(connection, table=_TABLE, exact_up_to=0, ef_search=_EF_SEARCH) as store,
-        psycopg.connect(connection.conninfo, autocommit=True) as session,
-    ):
-        if store.manifest() is not None:
-            raise click.UsageError("the database has an index of an earlier call: take an empty one")
-        bare = BareTable(session, dim)
-        store.bind(encoder.fingerprint, encoder.spaces)
-        (field,) = encoder.spaces[0].fields
-        rates = fill(store, bare, field, drawn_records(documents, encoder, field), timed)
+@click.option("--timed", default=10_000, show_default=True, type=click.IntRange(500), help="The last of them.")
+@click.option("--dim", default=384, show_default=True, type=click.IntRange(_DIMENSIONS), help="Numbers of a vector.")
+@click.option("--ef-search", default=400, show_default=True, type=click.IntRange(1, 1000), help="For all HNSW indexes.")
+@click.option("--calls", default=16, show_default=True, type=click.IntRange(1, 500), help="Timed calls of each kind.")
+def main(url: str, against: Path | None, documents: int, timed: int, dim: int, ef_search: int, calls: int) -> None:
+    """Measure writes, searches by words and by vectors, and recall under filters.
+
+    Times are milliseconds of processors, server + client, in the middle; on the wall where the server is elsewhere.
+    """
+    with psycopg.connect(url, autocommit=True) as session, ExitStack() as stack:
+        if session.execute("SELECT 1 FROM pg_class WHERE relnamespace = 'public'::regnamespace").fetchone():
+            raise click.UsageError("the database has tables already: take an empty one")
+        for name in ("max_parallel_workers_per_gather", "max_parallel_maintenance_workers"):
+            # workers are processes of their own, whose time is gone with them
+            session.execute(f'ALTER DATABASE "{session.info.dbname}" SET {name} = 0; SET {name} = 0')
+        session.execute("CREATE EXTENSION vector")
+        register_vector(session)
+        folders = [Path(vlmsearch.__file__).parents[1], *([against] if against else [])]
+        contenders = {}
+        for n, folder in enumerate(folders):
+            started = build(folder, f"{url}?ef_search={ef_search}", f"build{n}", dim)
+            contenders[str(folder) if n else "postgresql:"] = stack.enter_context(started)
+        numbers = {"dim": dim, "limit": 10, "ef_search": ef_search, "codes": 200}
+        contenders |= {name: bare.open(session, **numbers) for name, bare in _BARE.items()}
+        indexes = session.execute("SELECT indexname FROM pg_indexes WHERE indexdef LIKE '%USING hnsw%'").fetchall()
+        for (index,) in indexes:
+            session.execute(f'DROP INDEX "{index}"')  # an earlier build keeps it up to date; "finish" makes it again
+        measurement = Measurement(contenders)
+        drawn = drawn_documents(documents, dim)
+        rows = list(measurement.write("first load", drawn, documents - timed, True))
+        rows += measurement.write("written", drawn, timed, False)
         session.execute("VACUUM ANALYZE")
-        strangers = next(iter(drawn_records(_QUERIES, encoder, field)))
-        queries = np.stack([record.vectors[field] for record in strangers])
-        queries += np.random.default_rng(2).standard_normal(queries.shape).astype(np.float32) * _NOISE / dim**0.5
-        queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-        seconds, recalls = searched(store, bare, field, queries, limit)
-    medians = [1000 * median for median in seconds]
-    rows = [
-        ("written a second", f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", f"{rates[0] / rates[1]:.2f}"),
-        (f"search of {limit}, p50 ms", f"{medians[0]:.2f}", f"{medians[1]:.2f}", f"{medians[0] / medians[1]:.2f}"),
-        ("recall", f"{recalls[0]:.3f}", f"{recalls[1]:.3f}", ""),
-    ]
-    print_figures(f"{documents:,} x {dim}", ("figure", "postgresql:", "bare pgvector", "ratio"), rows)
+        for name, (kind, length, passing) in _WORDS.items():
+            asked = islice(cycle(queries_of(kind, length)), calls + 1)
+            rows += measurement.times(f"words, {name}", "words", [(query, _FILTERS[passing]) for query in asked])
+        asked = islice(cycle(queries_of("usual", 2)), calls + 1)
+        rows += measurement.times("Pipeline.search, 2 usual", "search", [(query,) for query in asked])
+        strangers = next(drawn_documents(_BATCH, dim, seed=1))[: 3 * calls]
+        rows += measurement.recalls(contenders["pgvector, hnsw"].ask, [vector for *_, vector in strangers])
+        size = "SELECT sum(pg_total_relation_size(oid)) / %s FROM pg_class WHERE relkind = 'r' AND relname ^@ %s"
+        sizes = {name: session.execute(size, (documents, own.prefix)) for name, own in contenders.items()}
+        rows.append(measurement.row("bytes a document", {who: f"{n:,.0f}" for who, of in sizes.items() for (n,) in of}))
+    print_figures(f"{documents:,} x {dim}", ("figure", *contenders, "ratio"), rows)
 
 
 if __name__ == "__main__":
