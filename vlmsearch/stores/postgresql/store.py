@@ -547,7 +547,7 @@ class PostgresStore(DatabaseStore):
         """Compare documents with the vectors and passages that there are, and look for their indexes.
 
         A document, its passages and its vectors are written in one transaction, so they agree unless somebody else
-        wrote. A repair makes an index that was dropped, as for a first load of many documents.
+        wrote. A repair makes indexes, words, signs and graphs anew that somebody removed, and graphs that are due.
         """
         self.needed()
         tables = self._tables
