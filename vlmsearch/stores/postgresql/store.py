@@ -544,10 +544,10 @@ class PostgresStore(DatabaseStore):
     # ---- the server
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Compare documents with the vectors and passages that there are, and look for their indexes.
+        """Compare documents with the vectors, words and passages that there are, and look for their indexes.
 
-        A document, its passages and its vectors are written in one transaction, so they agree unless somebody else
-        wrote. A repair makes indexes, words, signs and graphs anew that somebody removed, and graphs that are due.
+        A document and all that belongs to it are written in one transaction, so they agree unless somebody else wrote.
+        A repair makes indexes, words, signs and graphs anew that somebody removed. It merges words that are due.
         """
         self.needed()
         tables = self._tables
@@ -580,12 +580,12 @@ class PostgresStore(DatabaseStore):
         if repair and missing:
             query = f"UPDATE {tables.documents} SET digest = {SEAL} WHERE id = ANY(%s)"
             self._do("repair documents", query, (sorted(missing),))
+        if repair and unsaid:
+            self._write_again(sorted(set(map(document_of, unsaid))))
         if repair and (orphans or strays or wrong or lost):
             self._session(
                 "remove what no document has", lambda session: tables.remove_strays(session, list(strays), wrong)
             )
-        if repair and unsaid:
-            self._write_again(sorted(set(map(document_of, unsaid))))
         while repair and self._session("merge words", tables.words.merge):
             continue
         for field in mislaid if repair else ():

@@ -2,10 +2,10 @@
 
 The table ``name_index`` says what built the index ``name``, and which generation is in use; ``name_rejects`` is its
 reject list. Each generation has a table of documents, ``name$N``, and for each field a table of vectors, ``name$N$1``,
-``name$N$2`` and so on. No name of an index has a ``$``, so no two indexes mean the same table. The comment on such a
-table is its mark: it says what the table holds, and what has none is never dropped. Vectors are beside the documents,
-so that a change of metadata writes none of them. Passages have rows in the same tables. Whoever writes or removes those
-of a document has locked its own row.
+``name$N$2`` and so on. Words are in ``name$N$words`` and ``name$N$pages``. No name of an index has a ``$``, so no two
+indexes mean the same table. The comment on such a table is its mark: it says what the table holds, and what has none is
+never dropped. Vectors are beside the documents, so that a change of metadata writes none of them. Passages have rows in
+the same tables. Whoever writes or removes those of a document has locked its own row.
 """
 
 from __future__ import annotations
