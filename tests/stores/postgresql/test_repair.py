@@ -18,7 +18,7 @@ _names = (f"removed{n}" for n in itertools.count())
 
 @pytest.mark.server
 @pytest.mark.parametrize(
-    ("statement", "found"),
+    ("statement", "said"),
     [
         ('TRUNCATE "{table}$1$1$bits"', "200 vectors of minilm/text"),
         ('TRUNCATE "{table}$1$1$graph"', "150 vectors of minilm/text"),
@@ -29,7 +29,7 @@ _names = (f"removed{n}" for n in itertools.count())
         ('DELETE FROM "{table}$1$words" WHERE segment = 1', "pages of segment 1"),
     ],
 )
-def test_what_was_removed_by_hand_is_there_after_a_repair(statement: str, found: str, postgres_url: str) -> None:
+def test_what_was_removed_by_hand_is_there_after_a_repair(statement: str, said: str, postgres_url: str) -> None:
     table = next(_names)
     store = open_store(f"{postgres_url}?table={table}&exact_up_to=10&graph_from=150")
     assert isinstance(store, PostgresStore)
@@ -48,7 +48,7 @@ def test_what_was_removed_by_hand_is_there_after_a_repair(statement: str, found:
         documents = store.get([f"id-{i:03}" for i in range(200)])
         with psycopg.connect(postgres_url) as session:
             session.execute(statement.format(table=table).encode())
-        assert found in "\n".join(store.check().unindexed)
+        assert said in "\n".join(store.check().unindexed)
         store.check(repair=True)
         assert store.check().clean
         nearest = [hits[0].id for hits in store.search(TEXT, VECTORS, limit=1)]
