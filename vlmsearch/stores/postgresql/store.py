@@ -61,7 +61,7 @@ from vlmsearch.stores.postgresql.values import (
     unescape,
 )
 from vlmsearch.stores.postgresql.vectors import DAY, MAX_EF_SEARCH, VectorSearch, VectorTable, array_of
-from vlmsearch.stores.postgresql.words import ONE_MOMENT, WordRanking
+from vlmsearch.stores.postgresql.words import ONE_MOMENT, SNAPSHOT, WordRanking
 from vlmsearch.stores.postings import MAX_ROWS, Postings
 from vlmsearch.stores.recall import Recalls
 from vlmsearch.stores.terms import AUTO, check_language
@@ -552,7 +552,7 @@ class PostgresStore(DatabaseStore):
         """Compare documents with the vectors, words and passages that there are, and look for their indexes.
 
         A document and all that belongs to it are written in one transaction, so they agree unless somebody else wrote.
-        A repair makes an index that was dropped, as for a first load of many documents. It merges words that are due.
+        A repair makes indexes, words, signs and graphs anew that somebody removed. It merges words that are due.
         """
         self.needed()
         tables = self._tables
@@ -574,9 +574,9 @@ class PostgresStore(DatabaseStore):
         orphans = sorted(id for document, ids in disagreeing if document is None for id in ids)
         unindexed = self._session("check it", tables.missing_indexes)
         wordless, wrong = self._session(
-            "check it", lambda session: tables.words.compare(session, tables.documents), "", DAY
+            "check it", lambda session: tables.words.compare(session, tables.documents), SNAPSHOT, DAY
         )
-        strays |= {number: f"words of row {number}" for number in wrong}
+        mislaid = {field: count for field in tables.vectors if (count := self._count_mislaid(field))}
         query = f"SELECT id FROM {tables.documents} WHERE row = ANY(%s)"
         unsaid = [id for some in batches(wordless, PAGE) for (id,) in self._run("check it", query, (some,))]
         lost = self._run(
@@ -585,12 +585,17 @@ class PostgresStore(DatabaseStore):
         if repair and missing:
             query = f"UPDATE {tables.documents} SET digest = {SEAL} WHERE id = ANY(%s)"
             self._do("repair documents", query, (sorted(missing),))
-        if repair and unsaid:  # first, with the vectors that these documents have by their numbers of now
+        if repair and unsaid:
             self._write_again(sorted(set(map(document_of, unsaid))))
-        if repair and (orphans or strays or lost):
-            self._session("remove what no document has", lambda session: tables.remove_strays(session, list(strays)))
+        if repair and (orphans or strays or wrong or lost):
+            self._session(
+                "remove what no document has", lambda session: tables.remove_strays(session, list(strays), wrong)
+            )
         while repair and self._session("merge words", tables.words.merge):
             continue
+        for field in mislaid if repair else ():
+            self._session("index vectors", tables.vectors[field].mend, "", DAY)
+        self._vectors.forget_sizes()
         due = self._vectors.due()
         for field in due if repair else ():
             self._vectors.build(field)
@@ -606,6 +611,11 @@ class PostgresStore(DatabaseStore):
                 *(tables.indexes[name] for name in unindexed),
                 *(f"words of {id}" for id in unsaid),
                 *(strays[number] for number in sorted(strays)),
+                *(f"words of row {number}" for number in wrong),
+                *(
+                    f"{count:,} vectors of {field}, which have no signs or no place in a graph"
+                    for field, count in mislaid.items()
+                ),
                 *(f"pages of segment {number}" for (number,) in lost),
                 *(f"vectors of {field}: more than {self._graph_from:,} have no graph" for field in due),
             ),
@@ -621,6 +631,9 @@ class PostgresStore(DatabaseStore):
         return self._connection.run(
             "look at its schemas", lambda session: exposures(session, self._schema, names, extension)
         )
+
+    def _count_mislaid(self, field: Field) -> int:
+        return self._session("check it", self._tables.vectors[field].count_mislaid, SNAPSHOT, DAY)
 
     def _count_rows(self, table: str) -> int:
         return int(self._run("count vectors", f"SELECT count(*) FROM {table}")[0][0])

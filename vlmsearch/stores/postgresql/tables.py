@@ -4,8 +4,8 @@ The table ``name_index`` says what built the index ``name``, and which generatio
 reject list. Each generation has a table of documents, ``name$N``, and for each field a table of vectors, ``name$N$1``,
 ``name$N$2`` and so on. Words are in ``name$N$words`` and ``name$N$pages``. No name of an index has a ``$``, so no two
 indexes mean the same table. The comment on such a table is its mark: it says what the table holds, and what has none is
-never dropped. Vectors are beside the documents, so that a change of metadata or words makes nothing new in an index of
-vectors. Passages have rows in the same tables. Whoever writes or removes those of a document has locked its own row.
+never dropped. Vectors are beside the documents, so that a change of metadata writes none of them. Passages have rows in
+the same tables. Whoever writes or removes those of a document has locked its own row.
 """
 
 from __future__ import annotations
@@ -237,10 +237,14 @@ class IndexTables:
         """Remove documents with their passages, words and vectors, and return as `upsert` does. They are locked."""
         return self._forget(session, self._delete(session, f"id = ANY(%s::text[] || {self.passages})", (ids, ids)))
 
-    def remove_strays(self, session: Session, numbers: Sequence[int]) -> None:
-        """Remove the passages of no document, and what there is of numbers that no row has."""
+    def remove_strays(self, session: Session, numbers: Sequence[int], words: Sequence[int]) -> None:
+        """Remove the passages of no document, and what there is of numbers that no row has. ``words`` have words alone.
+
+        A document may have such a number: its vectors stay.
+        """
         stray = f"SELECT unnest(w.ids) FROM ({self.wrong_passages}) w WHERE w.id IS NULL"
         self._forget(session, [*numbers, *self._delete(session, f"id IN ({stray})", ())])
+        self.words.append(session, (), words)
         session.execute(f"DELETE FROM {self.words.pages} p WHERE {self.words.stray_pages}")
 
     def _delete(self, session: Session, condition: str, values: Sequence[object]) -> list[int]:

@@ -202,6 +202,30 @@ class VectorTable:
         query = f"SELECT FROM {self.bits} WHERE row > {above} OFFSET %s LIMIT 1"
         return self.can_have_graphs and bool(all_rows(session, query, (graph_from,)))
 
+    def count_mislaid(self, session: Session) -> int:
+        """Return how many vectors an approximate search cannot find: somebody else removed their signs or graphs."""
+        count = 0
+        if self.has_bits:
+            query = f"SELECT count(*) FROM (SELECT row FROM {self.table} EXCEPT SELECT row FROM {self.bits}) lost"
+            count += all_rows(session, query)[0][0]
+        if graphs := list(self.graphs(session)):
+            query = (
+                f"SELECT count(*) FROM (SELECT row FROM {self.table} WHERE row <= {graphs[-1]} "
+                f"EXCEPT SELECT unnest(rows) FROM {self.graph} WHERE segment = ANY(%s)) lost"
+            )
+            count += all_rows(session, query, (graphs,))[0][0]
+        return count
+
+    def mend(self, session: Session) -> None:
+        """Make the signs that vectors lack, and remove the graphs."""
+        session.execute(
+            f"INSERT INTO {self.bits} SELECT row, {self._signs('vector')} FROM {self.table} ON CONFLICT DO NOTHING"
+        )
+        for index in self.graphs(session).values():
+            session.execute(f"DROP INDEX {index}")
+        if self.can_have_graphs:
+            session.execute(f"DELETE FROM {self.graph}")
+
     def build(self, session: Session, bound: int, waits: bool) -> list[int]:
         """Make a graph of the rows up to a bound, unless somebody else does.
 

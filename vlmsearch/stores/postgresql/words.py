@@ -23,8 +23,10 @@ from vlmsearch.stores.postings import Mask, Postings, Rows, WordTable, keys_of, 
 from vlmsearch.stores.terms import QueryTerm, query_terms
 from vlmsearch.stores.versions import VersionedHit
 
+SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;"
+"""The setting of a transaction whose queries all see one moment."""
 ONE_MOMENT = (
-    f"{READING}SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; "
+    f"{READING}{SNAPSHOT}SET LOCAL enable_seqscan = off; SET LOCAL jit = off; "
     "SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL work_mem = '64MB';"
 )
 """Settings of a search: a moment that all its queries see, and plans that follow the indexes."""
