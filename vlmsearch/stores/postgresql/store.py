@@ -569,7 +569,7 @@ class PostgresStore(DatabaseStore):
         orphans = sorted(id for document, ids in disagreeing if document is None for id in ids)
         unindexed = self._session("check it", tables.missing_indexes)
         wordless, wrong = self._session(
-            "check it", lambda session: tables.words.compare(session, tables.documents), "", DAY
+            "check it", lambda session: tables.words.compare(session, tables.documents), ONE_MOMENT, DAY
         )
         strays |= {number: f"words of row {number}" for number in wrong}
         query = f"SELECT id FROM {tables.documents} WHERE row = ANY(%s)"
