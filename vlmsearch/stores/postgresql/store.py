@@ -578,8 +578,8 @@ class PostgresStore(DatabaseStore):
             "check it", f"SELECT DISTINCT segment FROM {tables.words.pages} p WHERE {tables.words.stray_pages}"
         )
         if repair and missing:
-            query = f"UPDATE {tables.documents} SET digest = {SEAL} WHERE id = ANY(%s)"
-            self._do("repair documents", query, (sorted(missing),))
+            query = f"UPDATE {tables.documents} SET digest = {SEAL} WHERE id = ANY(%s) RETURNING row"
+            self._run("repair documents", query, (sorted(missing),))
         if repair and unsaid:  # first, with the vectors that these documents have by their numbers of now
             self._write_again(sorted(set(map(document_of, unsaid))))
         if repair and (orphans or strays or lost):
@@ -641,10 +641,6 @@ class PostgresStore(DatabaseStore):
 
     def _run(self, operation: str, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return self._session(operation, lambda session: all_rows(session, query, values))
-
-    def _do(self, operation: str, query: str, values: Sequence[object] = ()) -> int:
-        """Run a statement, and return how many rows it was about."""
-        return self._session(operation, lambda session: session.execute(query, values).rowcount)
 
     def _session(self, operation: str, call: Callable[[Session], T], settings: str = "", timeout: float = 0) -> T:
         proof = self._proof_of_slots if self._row is None else self._proof

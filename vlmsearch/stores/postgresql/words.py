@@ -42,10 +42,8 @@ class _RowMask:
     is_in: bool
 
     def __getitem__(self, rows: Rows, /) -> Mask:
-        first, last = np.searchsorted(self.rows, (rows[0], rows[-1] + 1))
-        some = self.rows[first:last]
-        at = np.searchsorted(rows, some)
-        mask = np.full(len(rows), not self.is_in)
+        some = self.rows[slice(*np.searchsorted(self.rows, (rows[0], rows[-1] + 1)))]
+        mask, at = np.full(len(rows), not self.is_in), np.searchsorted(rows, some)
         mask[at[rows[at] == some]] = self.is_in
         return mask
 
