@@ -63,10 +63,9 @@ def assert_right(store: PostgresStore) -> None:
         texts = [words_of_row(rows[id].record()) for _, id in numbers]
         wanted = items_of(Postings.of([number for number, _ in numbers], texts, "auto"))
         words = store._tables.words
-        segments = words._read(session, [], True)
-        dead = np.unique(np.concatenate([np.empty(0, np.int64), *(segment.dead for segment in segments)]))
+        dead = module.dead_of(segments := words._read(session))
         parts = [words._alive(session, segment, dead) for segment in segments]
-        assert all((np.diff(segment.rows) > 0).all() for segment in segments)
+        assert all((np.diff(segment.part.rows) > 0).all() for segment in segments)
         assert sum(map(len, parts)) == len({row for row, *_ in wanted})
         assert set().union(*map(items_of, parts)) == wanted
 
@@ -106,6 +105,7 @@ def test_segments_keep_the_words_of_the_documents_under_writers_and_mergers(stor
         looks = 0
         while not is_over.is_set():
             assert_right(store)
+            assert store.check().clean
             looks += 1
         return looks
 

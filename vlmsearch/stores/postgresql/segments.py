@@ -1,24 +1,23 @@
 """The words of an index in PostgreSQL: segments of postings, each written by one transaction.
 
 A segment has the documents with words that its transaction wrote, and the numbers of those that it replaced or removed.
-It is never changed, so whoever writes waits for nobody. The words of an index are those of all segments, without the
-dead: the numbers that any segment lists as gone. Writers merge segments of about one size, and those with many dead.
-A merge changes nothing of that: it moves documents that are alive, and drops dead ones with their entries.
+Its documents never change, so whoever writes waits for nobody. The words of an index are those of all segments, without
+the dead: the numbers that any segment lists as gone. Writers merge segments of about one size, and those with many
+dead. A merge changes nothing of that: it moves documents that are alive and lists of dead, and drops both where it can.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
-from vlmsearch.stores.postgresql.pages import PostingItems, packed, unpacked
+from vlmsearch.stores.postgresql.pages import packed, unpacked
 from vlmsearch.stores.postings import MAX_ROWS, Postings, Rows, sorted_postings
 
 _TIER = 6
@@ -30,6 +29,7 @@ Segments with one to so many of their own are written anew then.
 """
 _FEW_DEAD = 1000
 """Dead that are never too many."""
+_SIZE = "segment, octet_length(rows) / 8, octet_length(dead) / 8"
 _MAX_TIMES = 65_535
 """The number of times of a term in a document up to which they are kept."""
 
@@ -67,23 +67,38 @@ def _has_many_dead(sizes: Sequence[SegmentSize]) -> bool:
     return sum(size.dead for size in sizes) > _FEW_DEAD + sum(size.rows for size in sizes) // _MANY_DEAD
 
 
-class _Segment(NamedTuple):
+class Segment(NamedTuple):
+    """A segment without its terms.
+
+    Attributes:
+        number: Its number.
+        part: Its documents.
+        dead: The numbers, of documents of any segment, that it lists as gone.
+    """
+
     number: int
-    rows: Rows
-    lengths: NDArray[np.uint32]
-    languages: list[str]
+    part: Postings
     dead: Rows
 
     @classmethod
-    def of(cls, number: int, rows: bytes, lengths: bytes, languages: list[str], dead: bytes) -> _Segment:
+    def of(cls, number: int, rows: bytes, lengths: bytes, languages: list[str], dead: bytes) -> Segment:
         """Return what the columns of a segment say."""
-        return cls(
-            number,
-            np.frombuffer(rows, "<i8"),
-            np.frombuffer(lengths, "<u4"),
-            languages,
-            np.frombuffer(dead, "<i8"),
-        )
+        own = np.frombuffer(rows, "<i8"), np.frombuffer(lengths, "<u4")
+        part = replace(NOTHING, rows=own[0], lengths=own[1], languages=frozenset(languages))
+        return cls(number, part, np.frombuffer(dead, "<i8"))
+
+
+NOTHING = Postings.of([], [], "")
+
+
+def rows_of(parts: Iterable[Postings]) -> Rows:
+    """Return the numbers of the documents of postings, one part after another."""
+    return np.concatenate([NOTHING.rows, *(part.rows for part in parts)])
+
+
+def dead_of(segments: Iterable[Segment]) -> Rows:
+    """Return the numbers that segments list as gone, rising."""
+    return np.unique(np.concatenate([NOTHING.rows, *(segment.dead for segment in segments)]))
 
 
 @dataclass(frozen=True)
@@ -139,18 +154,17 @@ class WordTables:
         """
         sizes: list[SegmentSize] = []
         gone = np.sort(np.fromiter(dead, np.int64, len(dead)))
-        for part in words or ([_NOTHING] if len(gone) else []):
+        for part in words or [NOTHING]:
             if len(part) or len(gone):
                 sizes, gone = self._add(session, part, gone), gone[:0]
         return sizes
 
     def _add(self, session: Session, words: Postings, dead: Rows) -> list[SegmentSize]:
-        own = "segment, octet_length(rows) / 8, octet_length(dead) / 8"
         query = (
             f"WITH made AS (INSERT INTO {self.segments} (rows, lengths, languages, dead) VALUES (%b, %b, %s, %b) "
-            f"RETURNING {own}), paged AS (INSERT INTO {self.pages} SELECT made.segment, given.* "
+            f"RETURNING {_SIZE}), paged AS (INSERT INTO {self.pages} SELECT made.segment, given.* "
             "FROM made CROSS JOIN unnest(%b::bigint[], %b::int[], %b::bytea[]) given) "
-            f"SELECT {own} FROM {self.segments} UNION ALL SELECT * FROM made"
+            f"SELECT {_SIZE} FROM {self.segments} UNION ALL SELECT * FROM made"
         )
         lists = words.rows.astype("<i8").tobytes(), words.lengths.astype("<u4").tobytes(), sorted(words.languages)
         pages = list(zip(*packed(words))) or [(), (), ()]
@@ -163,49 +177,42 @@ class WordTables:
         lock = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
         if not all_rows(session, lock, (self.segments,))[0][0]:
             return False
-        query = f"SELECT segment, octet_length(rows) / 8, octet_length(dead) / 8 FROM {self.segments}"
-        sizes = [SegmentSize(*row) for row in all_rows(session, query)]
-        some = [] if (is_full := _has_many_dead(sizes)) else _of_one_size(sizes)
-        if not is_full and not some:
+        sizes = [SegmentSize(*row) for row in all_rows(session, f"SELECT {_SIZE} FROM {self.segments}")]
+        is_full = _has_many_dead(sizes)
+        some = None if is_full else _of_one_size(sizes)
+        if some == []:
             return False
-        segments = self._read(session, some, is_full)
-        dead = np.unique(np.concatenate([segment.dead for segment in segments]))
-        if is_full:
-            dead = np.intersect1d(dead, np.concatenate([segment.rows for segment in segments]))
-            some = _worst(segments, dead)
+        segments = self._read(session, some)
+        dead = dead_of(segments)
+        some = _worst(segments, dead) if some is None else some
         merged = [segment for segment in segments if segment.number in some]
-        left = dead[~np.isin(dead, np.concatenate([dead[:0], *(segment.rows for segment in merged)]))]
-        for segment in segments if is_full else ():
-            kept = np.isin(segment.dead, left)
-            if segment.number not in some and not kept.all():
-                query = f"UPDATE {self.segments} SET dead = %b WHERE segment = %s"
-                session.execute(query, (segment.dead[kept].tobytes(), segment.number))
-        if merged:
-            words = Postings.joined([self._alive(session, segment, dead) for segment in merged])
-            for table in (self.pages, self.segments):
-                session.execute(f"DELETE FROM {table} WHERE segment = ANY(%s)", (some,))
-            own = np.concatenate([segment.dead for segment in merged])
-            self.append(session, [words], np.intersect1d(own, left).tolist())
+        taken = segments if is_full else merged
+        left = np.setdiff1d(dead_of(taken), rows_of(segment.part for segment in merged))
+        if is_full:
+            left = np.intersect1d(left, rows_of(segment.part for segment in segments))
+        words = Postings.joined([NOTHING, *(self._alive(session, segment, dead) for segment in merged)])
+        for table in (self.pages, self.segments):
+            session.execute(f"DELETE FROM {table} WHERE segment = ANY(%s)", (some,))
+        query = f"UPDATE {self.segments} SET dead = '' WHERE segment = ANY(%s) AND dead <> ''"
+        session.execute(query, ([segment.number for segment in taken],))
+        self.append(session, [words], left.tolist())
         return True
 
-    def _read(self, session: Session, some: list[int], is_full: bool) -> list[_Segment]:
-        """Read all segments at one moment: the documents of some alone, unless of all."""
-        wanted = "CASE WHEN %s OR segment = ANY(%s) THEN {} ELSE '' END"
+    def _read(self, session: Session, some: list[int] | None = None) -> list[Segment]:
+        """Read all segments at one moment: with the documents of some alone, where these are given."""
+        wanted = "CASE WHEN segment = ANY(coalesce(%s::bigint[], ARRAY[segment])) THEN {} ELSE '' END"
         query = (
             f"SELECT segment, {wanted.format('rows')}, {wanted.format('lengths')}, languages, dead "
             f"FROM {self.segments} ORDER BY segment"
         )
-        return [_Segment.of(*row) for row in all_rows(session, query, (is_full, some) * 2)]
+        return [Segment.of(*row) for row in all_rows(session, query, (some, some))]
 
-    def _alive(self, session: Session, segment: _Segment, dead: Rows) -> Postings:
+    def _alive(self, session: Session, segment: Segment, dead: Rows) -> Postings:
         """Read the postings of the documents of a segment that are alive."""
-        items = self._items(session, segment)
-        words = sorted_postings(segment.rows, segment.lengths, *items, frozenset(segment.languages))
-        return words.only(~np.isin(words.rows, dead))
-
-    def _items(self, session: Session, segment: _Segment) -> PostingItems:
         query = f"SELECT body FROM {self.pages} WHERE segment = %s ORDER BY first, part"
-        return unpacked(body for (body,) in all_rows(session, query, (segment.number,)))
+        items = unpacked(body for (body,) in all_rows(session, query, (segment.number,)))
+        words = sorted_postings(segment.part.rows, segment.part.lengths, *items, segment.part.languages)
+        return words.only(~np.isin(words.rows, dead))
 
     # ---- what a check needs
 
@@ -215,51 +222,36 @@ class WordTables:
         return f"NOT EXISTS (SELECT FROM {self.segments} s WHERE s.segment = p.segment)"
 
     def compare(self, session: Session, documents: str) -> tuple[list[int], list[int]]:
-        """Compare the words that are alive with the numbers and lengths of documents, at one moment.
+        """Compare the words that are alive with the numbers and lengths of documents.
 
         Args:
-            session: The connection.
+            session: The connection, within a transaction that sees one moment.
             documents: The table of documents, as SQL has it.
 
         Returns:
             The numbers of documents whose words are not there or not whole, and those with words of no document.
         """
-        query = (
-            "SELECT 0, coalesce(string_agg(int8send(row), '' ORDER BY row), ''), "
-            "coalesce(string_agg(int4send(length), '' ORDER BY row), ''), '{}'::text[], ''::bytea "
-            f"FROM {documents} WHERE length > 0 "
-            f"UNION ALL SELECT segment, rows, lengths, languages, dead FROM {self.segments} ORDER BY 1"
-        )
-        (_, own, own_lengths, *_), *segments = all_rows(session, query)
-        wanted = np.frombuffer(own, ">i8").astype(np.int64), np.frombuffer(own_lengths, ">i4").astype(np.int64)
-        parts = [_Segment.of(*segment) for segment in segments]
-        dead = np.concatenate([_NOTHING.rows, *(part.dead for part in parts)])
-        rows = np.concatenate([_NOTHING.rows, *(part.rows for part in parts)])
-        lengths = np.concatenate([_NOTHING.rows, *(self._counted(session, part) for part in parts)])
-        is_alive = ~np.isin(rows, dead)
-        rows, lengths = rows[is_alive], lengths[is_alive]
-        order = np.argsort(rows, kind="stable")
-        rows, lengths = rows[order], lengths[order]
-        is_single = np.bincount(np.searchsorted(rows, rows), minlength=len(rows))[np.searchsorted(rows, rows)] == 1
-        at = np.minimum(np.searchsorted(wanted[0], rows), len(wanted[0]) - 1)
-        is_right = is_single & (wanted[0][at] == rows) & (wanted[1][at] == lengths) if len(wanted[0]) else rows < 0
-        missing = wanted[0][~np.isin(wanted[0], rows[is_right])]
-        return missing.tolist(), np.unique(rows[~is_right]).tolist()
+        query = f"SELECT row, length FROM {documents} WHERE length > 0 ORDER BY row"
+        wanted, lengths = np.array(all_rows(session, query), np.int64).reshape(-1, 2).T
+        dead = dead_of(segments := self._read(session))
+        there = [self._counted(session, segment, dead) for segment in segments]
+        rows, at, times = np.unique(rows_of(part for part, _ in there), return_index=True, return_counts=True)
+        counted = np.where(times == 1, np.concatenate([NOTHING.rows, *(own for _, own in there)])[at], -1)
+        both, own, others = np.intersect1d(wanted, rows, assume_unique=True, return_indices=True)
+        right = both[lengths[own] == counted[others]]
+        return np.setdiff1d(wanted, right).tolist(), np.setdiff1d(rows, right).tolist()
 
-    def _counted(self, session: Session, segment: _Segment) -> Rows:
-        """Return the lengths of the documents of a segment, -1 where its pages have others."""
-        _, places, times = self._items(session, segment)
-        counted = np.bincount(places, times, len(segment.rows))[: len(segment.rows)]
-        is_whole = (counted == segment.lengths) | (segment.lengths > _MAX_TIMES)
-        return np.where(is_whole, segment.lengths.astype(np.int64), -1)
+    def _counted(self, session: Session, segment: Segment, dead: Rows) -> tuple[Postings, Rows]:
+        """Return the documents of a segment that are alive, and their lengths: -1 where its pages have others."""
+        words = self._alive(session, segment, dead)
+        is_whole = (np.bincount(words.places, words.times, len(words)) == words.lengths) | (words.lengths > _MAX_TIMES)
+        part = replace(NOTHING, rows=words.rows, lengths=words.lengths)
+        return part, np.where(is_whole, words.lengths.astype(np.int64), -1)
 
 
-_NOTHING = Postings.of([], [], "")
-
-
-def _worst(segments: Sequence[_Segment], dead: Rows) -> list[int]:
+def _worst(segments: Sequence[Segment], dead: Rows) -> list[int]:
     """Return the segments with the largest parts of dead, as many as fit into one."""
-    alive = {segment.number: int((~np.isin(segment.rows, dead)).sum()) for segment in segments if len(segment.rows)}
-    worst = sorted((alive[own.number] / len(own.rows), own.number) for own in segments if own.number in alive)
-    bad = [number for share, number in worst if share < 1 - 1 / _WORST]
+    alive = {own.number: int((~np.isin(own.part.rows, dead)).sum()) for own in segments}
+    shares = sorted((alive[own.number] / max(len(own.part), 1), own.number) for own in segments)
+    bad = [number for share, number in shares if share < 1 - 1 / _WORST]
     return [number for number, end in zip(bad, itertools.accumulate(alive[own] for own in bad)) if end <= MAX_ROWS]

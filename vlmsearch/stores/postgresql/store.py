@@ -585,7 +585,7 @@ class PostgresStore(DatabaseStore):
         if repair and missing:
             query = f"UPDATE {tables.documents} SET digest = {SEAL} WHERE id = ANY(%s)"
             self._do("repair documents", query, (sorted(missing),))
-        if repair and unsaid:
+        if repair and unsaid:  # first, with the vectors that these documents have by their numbers of now
             self._write_again(sorted(set(map(document_of, unsaid))))
         if repair and (orphans or strays or wrong or lost):
             self._session(
@@ -595,7 +595,6 @@ class PostgresStore(DatabaseStore):
             continue
         for field in mislaid if repair else ():
             self._session("index vectors", tables.vectors[field].mend, "", DAY)
-        self._vectors.forget_sizes()
         due = self._vectors.due()
         for field in due if repair else ():
             self._vectors.build(field)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from vlmsearch.stores.postgresql.connection import READING, Session, all_rows
 from vlmsearch.stores.postgresql.pages import terms_of_page
+from vlmsearch.stores.postgresql.segments import Segment, dead_of
 from vlmsearch.stores.postgresql.tables import IndexTables
 from vlmsearch.stores.postgresql.values import ALWAYS, Condition, among, hit_of
 from vlmsearch.stores.postings import Mask, Postings, Rows, WordTable, keys_of, max_score
@@ -32,35 +33,7 @@ ONE_MOMENT = (
 """Settings of a search: a moment that all its queries see, and plans that follow the indexes."""
 _FIRST = 300
 """Rows at least that are looked at first, where there is a filter: four for each wanted document."""
-_NO_ROWS, _NO_PLACES = np.empty(0, np.int64), np.empty(0, np.uint16)
-
-
-class _Head(NamedTuple):
-    """A segment without its terms.
-
-    Attributes:
-        number: Its number.
-        part: Its documents.
-        dead: The rows of any segment that its transaction replaced or removed.
-    """
-
-    number: int
-    part: Postings
-    dead: Rows
-
-    @classmethod
-    def of(cls, number: int, rows: bytes, lengths: bytes, languages: list[str], dead: bytes) -> _Head:
-        """Return what the columns of a segment say."""
-        part = Postings(
-            np.frombuffer(rows, "<i8"),
-            np.frombuffer(lengths, "<u4"),
-            np.empty(0, np.uint64),
-            np.zeros(1, np.uint32),
-            _NO_PLACES,
-            _NO_PLACES,
-            frozenset(languages),
-        )
-        return cls(number, part, np.frombuffer(dead, "<i8"))
+_NO_PLACES = np.empty(0, np.uint16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +44,8 @@ class _RowMask:
     is_in: bool
 
     def __getitem__(self, rows: Rows, /) -> Mask:
-        first, last = np.searchsorted(self.rows, (rows[0], rows[-1] + 1))
-        some = self.rows[first:last]
-        at = np.searchsorted(rows, some)
-        mask = np.full(len(rows), not self.is_in)
+        some = self.rows[slice(*np.searchsorted(self.rows, (rows[0], rows[-1] + 1)))]
+        mask, at = np.full(len(rows), not self.is_in), np.searchsorted(rows, some)
         mask[at[rows[at] == some]] = self.is_in
         return mask
 
@@ -90,19 +61,19 @@ class _Words(NamedTuple):
         languages: The languages of all documents.
     """
 
-    heads: dict[str, _Head]
+    heads: dict[str, Segment]
     parts: dict[int, Postings]
     table: WordTable
     languages: frozenset[str]
 
     @classmethod
-    def of(cls, heads: dict[str, _Head]) -> _Words:
+    def of(cls, heads: dict[str, Segment]) -> _Words:
         """Return the words of some segments."""
         languages = frozenset[str]().union(*(head.part.languages for head in heads.values()))
         filled = sorted((head for head in heads.values() if len(head.part)), key=lambda head: int(head.part.rows[0]))
         parts = {head.number: replace(head.part, languages=languages) for head in filled}
-        dead = np.sort(np.concatenate([_NO_ROWS, *(head.dead for head in heads.values())]), kind="stable")
-        return cls(heads, parts, WordTable(list(parts.values()), _RowMask(dead, is_in=False)), languages)
+        alive = _RowMask(dead_of(heads.values()), is_in=False)
+        return cls(heads, parts, WordTable(list(parts.values()), alive), languages)
 
 
 class WordRanking:
@@ -175,7 +146,7 @@ class WordRanking:
             "(SELECT w.segment, w.rows, w.lengths, w.languages, w.dead WHERE w.name <> ALL(%s)) n ON true"
         )
         heads = {
-            name: known.heads[name] if number is None else _Head.of(number, *columns)
+            name: known.heads[name] if number is None else Segment.of(number, *columns)
             for name, number, *columns in all_rows(session, query, (list(known.heads),))
         }
         if heads.keys() != known.heads.keys():
