@@ -272,7 +272,7 @@ class _Size(NamedTuple):
 
 
 @dataclass
-class VectorSearch:
+class FieldSearch:
     """The search for vectors of one generation.
 
     Attributes:
@@ -471,7 +471,7 @@ class VectorSearch:
             self._builder.join()
 
     def approximate(self) -> dict[Field, int]:
-        """Return the fields that are not searched exactly, with a size that differs once they have graphs."""
+        """Return the fields that are not searched exactly. Their sizes differ once they have graphs."""
         self.forget_sizes()
         sizes = {field: self._size(field) for field in self.tables}
         large = {field: size for field, size in sizes.items() if size.rows > self.exact_up_to}
