@@ -1,9 +1,9 @@
 """Postings in pages of some kilobytes: a search reads those of its terms alone.
 
 The terms of a segment are in the order of their signed keys. A page holds those from its first key on. A term with many
-postings has pages of its own, one part after another. The body of a page is, in little-endian numbers: how many terms
-there are (16 bits), their keys (64), how many postings each has (16), the places of all of them (16), and how often the
-terms are there (16).
+postings has pages of its own, one part after another. The body of a page is in little-endian numbers. It says how many
+terms there are (16 bits), their keys (64), and how many postings each has (16). Then come the places of all of them
+(16), and how often the terms are there (16).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COST_OF_TERM = 2.5
 """Room that a term takes beside its postings, in postings."""
 
 
-class Page(NamedTuple):
+class PostingPage(NamedTuple):
     """A page of a segment.
 
     Attributes:
@@ -38,7 +38,7 @@ class Page(NamedTuple):
     body: bytes
 
 
-def packed(postings: Postings) -> Iterator[Page]:
+def packed(postings: Postings) -> Iterator[PostingPage]:
     """Yield the pages of a segment."""
     order = np.argsort(keys := postings.keys.view(np.int64))
     starts = postings.starts.astype(np.int64)
@@ -66,10 +66,10 @@ def packed(postings: Postings) -> Iterator[Page]:
 
 def _page(
     postings: Postings, keys: NDArray[np.int64], counts: NDArray[Any], some: NDArray[np.int64], part: int
-) -> Page:
+) -> PostingPage:
     arrays = [(np.array([len(keys)]), "<u2"), (keys, "<i8"), (counts, "<u2")]
     arrays += [(postings.places[some], "<u2"), (postings.times[some], "<u2")]
-    return Page(int(keys[0]), part, b"".join(array.astype(kind).tobytes() for array, kind in arrays))
+    return PostingPage(int(keys[0]), part, b"".join(array.astype(kind).tobytes() for array, kind in arrays))
 
 
 class PageTerms(NamedTuple):

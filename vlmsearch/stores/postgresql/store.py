@@ -60,7 +60,7 @@ from vlmsearch.stores.postgresql.values import (
     row_of,
     unescape,
 )
-from vlmsearch.stores.postgresql.vectors import DAY, MAX_EF_SEARCH, VectorSearch, VectorTable, array_of
+from vlmsearch.stores.postgresql.vectors import DAY, MAX_EF_SEARCH, FieldSearch, VectorTable, array_of
 from vlmsearch.stores.postgresql.words import ONE_MOMENT, SNAPSHOT, WordRanking
 from vlmsearch.stores.postings import MAX_ROWS, Postings
 from vlmsearch.stores.recall import Recalls
@@ -244,9 +244,9 @@ class PostgresStore(DatabaseStore):
         self._recalls = Recalls()
         self._vectors = self._search_of(self._tables.documents, self._tables.vectors)
 
-    def _search_of(self, documents: str, tables: Mapping[Field, VectorTable]) -> VectorSearch:
+    def _search_of(self, documents: str, tables: Mapping[Field, VectorTable]) -> FieldSearch:
         sizes = self._exact_up_to, self._ef_search, self._graph_from
-        return VectorSearch(documents, tables, self._session, *sizes, self._closing)
+        return FieldSearch(documents, tables, self._session, *sizes, self._closing)
 
     def _tables_of(self, generation: str, spaces: Sequence[Space]) -> IndexTables:
         extension = self._connection.needed_extension()
@@ -379,7 +379,7 @@ class PostgresStore(DatabaseStore):
     def find_nearest(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
-        """Find the nearest documents of each query: see `VectorSearch`."""
+        """Find the nearest documents of each query: see `FieldSearch`."""
         return self._vectors.find_nearest(field, vectors, limit, compile_filter(where))
 
     def compare_vectors(

@@ -274,7 +274,7 @@ class Transaction(Protocol):
 
 
 @dataclass
-class VectorSearch:
+class FieldSearch:
     """The search for vectors of one generation.
 
     Attributes:
