@@ -65,7 +65,7 @@ class Meter:
         wall, client = time.perf_counter() - start, time.process_time() - client
         time.sleep(0.001)  # until the server has gone to sleep, which is when it counts
         after = self._server()
-        used = sum(after.get(pid, 0.0) - server.get(pid, 0.0) for pid in self._pids)
+        used = sum(of_pid - server.get(pid, 0.0) for pid, of_pid in after.items())
         return Cost(1000 * wall, 1000 * client, used if after else None, self._trips - trips), answer
 
     def _server(self) -> dict[int, float]:
