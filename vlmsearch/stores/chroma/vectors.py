@@ -45,7 +45,7 @@ _MEASURED_UP_TO = 20_000
 """Vectors of a field whose recall is measured: all of them are read for that."""
 _IDENTICAL = (
     "of the vectors are equal, so a search may miss others that are near: remove blank pages and the like, or copy the "
-    "index to `sqlite:` or `postgresql:`"
+    "index to `sqlite:`"
 )
 
 
