@@ -285,13 +285,13 @@ def test_terms_are_marked_where_a_text_says_them(text: str, query: str, said: li
 
 def test_threads_share_a_stemmer() -> None:
     text = " ".join(f"{word}{ending}" for word in ("haus", "lauf", "spiel") for ending in ("e", "en", "ern", "es"))
-    terms._terms_by.cache_clear()
+    terms.terms_of_word.cache_clear()
     expected = terms_of(text, "de")
     wrong: list[object] = []
 
     def read() -> None:
         for _ in range(50):
-            terms._terms_by.cache_clear()
+            terms.terms_of_word.cache_clear()
             terms._snowball.cache_clear()
             if terms_of(text, "de") != expected:
                 wrong.append(threading.get_ident())
