@@ -213,9 +213,8 @@ def check_metadata(metadata: Mapping[str, MetadataValue]) -> None:
     for key, value in metadata.items():
         if problem := value_problem(key, value):
             raise InvalidInputError("invalid", f"{problem}: {brief(value)}")
-        size += len(key.encode("utf-8", "surrogatepass"))
-        texts = value if isinstance(value, tuple) else (value,)
-        size += sum(len(text.encode("utf-8", "surrogatepass")) for text in texts if isinstance(text, str))
+        texts = value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
+        size += len("".join((key, *texts)).encode("utf-8", "surrogatepass"))
     if size > MAX_METADATA_BYTES:
         raise InvalidInputError(
             "too_large",

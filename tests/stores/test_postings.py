@@ -149,3 +149,26 @@ def test_the_work_of_a_search_in_python_does_not_grow_with_the_postings() -> Non
         return seen.total()
 
     assert steps(20_000) <= steps(200) + 10
+
+
+def test_joined_parts_whose_rows_lie_between_each_other_are_those_of_one() -> None:
+    texts = draw_texts(90)
+    parts = [Postings.of(range(i, 90, 4), texts[i::4], "none") for i in range(4)]
+    assert same(Postings.joined(parts), Postings.of(range(90), texts, "none"))
+
+
+def test_a_document_of_known_words_takes_few_calls_of_python() -> None:
+    texts = [f"The dogs and {text} run on the beach of a town." for text in draw_texts(50)]
+    Postings.of(range(50), texts, "auto")
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        Postings.of(range(50), texts, "auto")
+    finally:
+        sys.setprofile(None)
+    assert calls < 10 * 50

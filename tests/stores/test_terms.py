@@ -1,5 +1,6 @@
 """What the words of documents and queries are, in any script."""
 
+import importlib
 import threading
 import unicodedata
 from pathlib import Path
@@ -285,13 +286,13 @@ def test_terms_are_marked_where_a_text_says_them(text: str, query: str, said: li
 
 def test_threads_share_a_stemmer() -> None:
     text = " ".join(f"{word}{ending}" for word in ("haus", "lauf", "spiel") for ending in ("e", "en", "ern", "es"))
-    terms._terms_by.cache_clear()
+    terms.terms_of_word.cache_clear()
     expected = terms_of(text, "de")
     wrong: list[object] = []
 
     def read() -> None:
         for _ in range(50):
-            terms._terms_by.cache_clear()
+            terms.terms_of_word.cache_clear()
             terms._snowball.cache_clear()
             if terms_of(text, "de") != expected:
                 wrong.append(threading.get_ident())
@@ -320,3 +321,11 @@ def test_the_store_in_memory_compares_words_as_it_is_told() -> None:
             assert len(store.search_words(query, limit=3).hits) == count
     with pytest.raises(ConfigError, match="language="):
         MemoryStore(language="zz")
+
+
+@pytest.mark.parametrize("language", terms.LANGUAGES.values())
+def test_stemmers_in_c_make_the_stems_of_those_in_python(language: str) -> None:
+    in_c = importlib.import_module("Stemmer").Stemmer(language)
+    in_python = getattr(importlib.import_module(f"snowballstemmer.{language}_stemmer"), f"{language.title()}Stemmer")()
+    words = sorted(frozenset().union(*terms._STOP_WORDS_OF.values()))
+    assert in_c.stemWords(words) == in_python.stemWords(words)

@@ -19,13 +19,14 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from functools import cache
+from itertools import chain, islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.stores.terms import QueryTerm, terms_of
+from vlmsearch.stores.terms import QueryTerm, terms_of_word, words_to_find
 
 K1 = 1.2
 """The parameter k1 of BM25: how soon more of the same term in a document adds less to its score."""
@@ -159,6 +160,22 @@ class _Keys(dict[str, int]):
 _KEYS = _Keys()
 
 
+class _WordKeys(dict[str, tuple[int, ...]]):
+    """The keys of the terms of words, by the words of documents: looking up each term takes as long again."""
+
+    def __init__(self, language: str) -> None:
+        self._language = language
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        keys = self[word] = tuple(map(_KEYS.__getitem__, terms_of_word(word, self._language)))
+        return keys
+
+
+_keys_by = cache(_WordKeys)
+
+
 @dataclass(frozen=True, eq=False)
 class Postings:
     """The terms of some documents.
@@ -193,10 +210,12 @@ class Postings:
         lengths: list[int] = []
         languages: set[str] = set()
         for text in texts:
-            terms, own = terms_of(text, language)
-            keys += map(_KEYS.__getitem__, terms)
-            lengths.append(len(terms))
-            if terms:
+            words, codes, own = words_to_find(text, language)
+            before = len(keys)
+            keys += chain.from_iterable(map(_keys_by(own).__getitem__, words))
+            keys += map(_KEYS.__getitem__, codes)
+            lengths.append(len(keys) - before)
+            if lengths[-1]:
                 languages.add(own)
         places = np.repeat(np.arange(len(lengths)), lengths)
         order = np.argsort(all_keys := np.array(keys, np.uint64), kind="stable")
@@ -219,13 +238,15 @@ class Postings:
         ranks = np.argsort(order)
         firsts = np.cumsum([0, *(len(part) for part in parts)])
         places = np.concatenate([ranks[first + part.places] for part, first in zip(parts, firsts)])
-        by_place = np.argsort(places.astype(np.uint16), kind="stable")  # as `sorted_postings` needs them
+        keys = np.concatenate([np.repeat(part.keys, np.diff(part.starts)) for part in parts])
+        by_key = np.argsort(keys, kind="stable")  # takes little time, as the keys of each part rise
+        by_both = by_key[np.argsort(np.cumsum(_begins(keys[by_key])) << 16 | places[by_key], kind="stable")]
         return sorted_postings(
             rows[order],
             np.concatenate([part.lengths for part in parts])[order],
-            np.concatenate([np.repeat(part.keys, np.diff(part.starts)) for part in parts])[by_place],
-            places[by_place],
-            np.concatenate([part.times for part in parts])[by_place],
+            keys[by_both],
+            places[by_both],
+            np.concatenate([part.times for part in parts])[by_both],
             frozenset().union(*(part.languages for part in parts)),
         )
 

@@ -15,7 +15,7 @@ from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 from tests.support.cli import run
 from tests.support.sqlite_images import log_of
 from vlmsearch import BackendError, Document, Reject, Stamp, VlmsearchError
-from vlmsearch.stores import terms
+from vlmsearch.stores import postings, terms
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.stores.sqlite import tables
@@ -348,7 +348,8 @@ def test_words_of_another_stemmer_are_told_and_made_again(tmp_path: Path, monkey
     def use(release: str, length: int) -> SqliteStore:
         monkeypatch.setattr(tables, "stemmer_release", lambda: f"snowballstemmer {release}")
         monkeypatch.setattr(terms, "_snowball", lambda word, language: word[:length])
-        terms._terms_by.cache_clear()
+        terms.terms_of_word.cache_clear()
+        postings._keys_by.cache_clear()
         store = SqliteStore(str(tmp_path / "index"), language="de")
         store.bind("e", SPACES)
         return store
@@ -366,7 +367,8 @@ def test_words_of_another_stemmer_are_told_and_made_again(tmp_path: Path, monkey
         assert "words" not in store.describe()
         for word in ("Hunde", "laufende", "Häuser"):
             assert len(store.search_words(word, limit=99).hits) == len(store) == 58
-    terms._terms_by.cache_clear()
+    terms.terms_of_word.cache_clear()
+    postings._keys_by.cache_clear()
 
 
 def row_of(store: SqliteStore, id: str) -> int:
