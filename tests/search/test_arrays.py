@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from vlmsearch import Document, Matches, Pipeline, Query
-from vlmsearch.search import relevance
+from vlmsearch.search import arrays, relevance
 from vlmsearch.stores.sqlite import codes
 from vlmsearch.stores.sqlite.store import SqliteStore
 
@@ -154,6 +154,7 @@ def test_a_word_that_all_documents_say_does_not_have_all_of_them_judged(
         judged[0] += distance.size
         return soften(distance)
 
+    monkeypatch.setattr(arrays, "_BLOCK", 256)
     with Pipeline(MockEncoder(), SqliteStore(str(tmp_path / "index"))) as pipeline:
         colours = ["red", "green", "blue", "white", "black", "grey"]
         pipeline.add(Document(f"{i}", text=f"a {colours[i % 6]} door, number {i % 500}") for i in range(2000))

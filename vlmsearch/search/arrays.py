@@ -96,12 +96,7 @@ def search_arrays(judge: Judge, overview: Overview, query: ArrayQuery) -> ArrayR
     asked = _QueryValues.of(judge, overview, query.sought, query.shares, ranks_words=query.ranks_words)
     without = [
         _QueryValues.of(
-            judge,
-            overview,
-            part,
-            judge.weights,
-            ranks_words=bool(judge.manifest.language),
-            has_text=asked.has_text,
+            judge, overview, part, judge.weights, ranks_words=bool(judge.manifest.language), has_text=asked.has_text
         )
         for part in query.sought.without
     ]
@@ -171,8 +166,8 @@ class _QueryValues:
     words: NDArray[np.float32] | None
     has_text: NDArray[np.bool_]
     has_vector: NDArray[np.bool_]
-    is_word: bool
-    """Whether the query is one word, beside such as "the"."""
+    language: str
+    """The index's."""
     compared: dict[Field, dict[int, float]] = field(default_factory=dict)
     """The cosines of vectors that were compared already, by place."""
 
@@ -193,15 +188,16 @@ class _QueryValues:
         has_vector = overview.has(cosines)
         if has_text is None:
             has_text = overview.has([field for field in cosines if field.modality == "text"])
-        is_word = query.by_text and len(query_words(query.text, judge.manifest.language)) == 1
         evidence = judge.evidence(query, max_bm25)
         named = shares_of(evidence, shares)
-        return cls(overview, query, judge.threshold, evidence, named, cosines, words, has_text, has_vector, is_word)
+        language = judge.manifest.language
+        return cls(overview, query, judge.threshold, evidence, named, cosines, words, has_text, has_vector, language)
 
     @functools.cached_property
     def leaves_out(self) -> NDArray[np.bool_] | None:
         """Return which places have documents that say the query, if it is one word; else None."""
-        if not self.is_word or self.words is None:
+        query = self.query
+        if self.words is None or not query.by_text or len(query_words(query.text, self.language)) != 1:
             return None
         says = np.zeros(len(self.words), np.bool_)
         says[_with_passages(self.overview, np.flatnonzero(self.words))] = True
@@ -249,8 +245,9 @@ class _QueryValues:
             kinds = np.where(self.has_text[held], 2 * self.has_vector[held], 1)
             may[held[scores > np.array(by_kind, np.float32)[kinds]]] = True
         places = np.flatnonzero(may & self.overview.passing)
-        upper = replace(self, evidence={name: replace(of, is_upper=True) for name, of in self.evidence.items()})
-        places = places[upper.log_odds(places, 1) >= min_log_odds - _ROUNDING]
+        if len(places) > _BLOCK:  # bounds tell that few of them may
+            upper = replace(self, evidence={name: replace(of, is_upper=True) for name, of in self.evidence.items()})
+            places = places[upper.log_odds(places, 1) >= min_log_odds - _ROUNDING]
         return places[self.log_odds(places, 1) >= min_log_odds]
 
     def _min_value(self, name: str, said: float, evidence: Evidence | WordsAlone) -> float:
@@ -385,9 +382,6 @@ class _ScoredDocuments:
             places = places[self.between(1, places) >= np.partition(self.between(-1, places), -size)[-size]]
         exact = self.between(None, places)
         places, exact = places[exact >= min_relevance], exact[exact >= min_relevance]
-        if len(places) > size:
-            best = exact >= np.partition(exact, -size)[-size]
-            places, exact = places[best], exact[best]
         ids = self.asked.overview.ids(places.tolist())
         order = sorted(range(len(ids)), key=lambda at: (-exact[at], ids[at]))[:size]
         chosen = np.array(order, np.int64)

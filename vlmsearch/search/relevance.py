@@ -380,7 +380,7 @@ def words_beside(
     """
     terms = max(len(query_terms(text, language)), 1)
     is_code = are_codes(text)
-    is_word = len(query_words(text, language)) == 1 and len(plain_words(text)) <= 2  # with its article at most
+    is_word = len(plain_words(text)) <= 2 and len(query_words(text, language)) == 1  # with its article at most
     share, among = (min(max((n - _FEW_TEXTS) / (_MANY_TEXTS - _FEW_TEXTS), 0.0), 1.0) for n in (texts, documents))
     doubt = WORD_DOUBT if is_word else WORD_DOUBT + share * (DOUBT - WORD_DOUBT)
     alone = WordsAlone(
