@@ -273,7 +273,8 @@ class _QueryValues:
         """
         totals = []
         for start in range(0, len(places) or 1, _BLOCK):
-            block, cosines = places[start : start + _BLOCK], {}
+            block = places[start : start + _BLOCK]
+            cosines = {}
             for field_, known in self.cosines.items():
                 values, errors = known.at(block)
                 cosines[field_] = values.astype(np.float64) + side * errors
