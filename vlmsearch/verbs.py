@@ -266,8 +266,12 @@ def verb(request: Callable[P, A]) -> Callable[[Callable[[S, A], T]], Callable[Co
             for name in kwargs:
                 if name not in names:
                     raise TypeError(f"there is no option {name!r} here: the options are {', '.join(names)}")
-            signature.bind(self, *args, **kwargs)
-            return method(self, request(*args, **kwargs))
+            try:
+                given = request(*args, **kwargs)
+            except TypeError:
+                signature.bind(self, *args, **kwargs)  # whose message names the method's arguments
+                raise
+            return method(self, given)
 
         update_wrapper(run, method)
         del run.__wrapped__  # type: ignore[attr-defined]

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from vlmsearch import Document, Matches, Pipeline, Query
+from vlmsearch.search import arrays, relevance
 from vlmsearch.stores.sqlite import codes
 from vlmsearch.stores.sqlite.store import SqliteStore
 
@@ -140,3 +142,24 @@ def test_a_count_does_not_end_at_ten_thousand(tmp_path: Path) -> None:
         assert (matches.total, dict(matches.facets["even"])) == (10_500, {False: 5250, True: 5250})
         last = pipeline.search("red star", sort="even", limit=3)
         assert [match.document.metadata["even"] for match in last] == [False] * 3
+
+
+def test_a_word_that_all_documents_say_does_not_have_all_of_them_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bounds tell that they cannot be among the best."""
+    judged, soften = [0], relevance._softened
+
+    def counted(distance: NDArray[np.float64]) -> NDArray[np.float64]:
+        judged[0] += distance.size
+        return soften(distance)
+
+    monkeypatch.setattr(arrays, "_BLOCK", 256)
+    with Pipeline(MockEncoder(), SqliteStore(str(tmp_path / "index"))) as pipeline:
+        colours = ["red", "green", "blue", "white", "black", "grey"]
+        pipeline.add(Document(f"{i}", text=f"a {colours[i % 6]} door, number {i % 500}") for i in range(2000))
+        pipeline.search("number 77")
+        monkeypatch.setattr(relevance, "_softened", counted)
+        matches = pipeline.search("number 77", limit=3)
+    assert {match.document.id for match in matches} < {"77", "577", "1077", "1577"}
+    assert 0 < judged[0] < 2000

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -122,6 +123,20 @@ def test_evidence_and_the_value_that_it_begins_at_are_each_others_inverse() -> N
         for said in (-1.0, 0.5, 1.9):
             assert evidence(evidence.min_value(said)) == pytest.approx(said, abs=1e-6)
         assert evidence.min_value(FLOOR) == -math.inf
+
+
+@pytest.mark.parametrize("floor", [FLOOR, -math.inf])
+@pytest.mark.parametrize("bound", [2.0, 6.0, math.inf])
+def test_bounds_of_evidence_are_never_wrong(floor: float, bound: float) -> None:
+    evidence = Evidence(20.0, -6.0, bound=bound, floor=floor, weight=3.0)
+    values = np.linspace(-1, 2, 3001)
+    exact, upper = evidence.of(values), replace(evidence, is_upper=True).of(values)
+    assert (upper >= exact).all()
+    assert (upper <= exact + 3 * 2 * math.log(2)).all()
+    begin = np.array([evidence.min_value(said) for said in exact.tolist()])
+    assert (begin <= values + 1e-6).all()
+    steep = exact > 3 * FLOOR + 0.1 if floor == FLOOR else np.full(len(values), True)
+    assert begin[steep] == pytest.approx(values[steep], abs=1e-9)
 
 
 def test_evidence_beyond_its_bound_keeps_the_order_and_counts_a_tenth() -> None:

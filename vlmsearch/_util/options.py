@@ -87,7 +87,7 @@ class Option:
         """Return whether the argument must be given."""
         return self.default is MISSING
 
-    @property
+    @cached_property
     def kind(self) -> Any:
         """Return the type without None, or the origin of a generic one, such as ``Sequence``."""
         inner = without_none(self.type)

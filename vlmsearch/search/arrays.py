@@ -25,8 +25,8 @@ from vlmsearch.stores.overview import Cosines, Overview, Places
 from vlmsearch.stores.terms import query_words
 from vlmsearch.types import WORDS, Field, FieldScore, Match, Scalar
 
-_MANY = 10_000
-"""Documents from which on estimates tell which are compared by their vectors."""
+_BLOCK = 2**13
+"""Documents that are judged at a time: their numbers stay in the processor's cache."""
 _ROUNDING = 1e-4
 """The error that values in 32 bits may have."""
 _Numbers: TypeAlias = NDArray[np.float64]
@@ -96,12 +96,7 @@ def search_arrays(judge: Judge, overview: Overview, query: ArrayQuery) -> ArrayR
     asked = _QueryValues.of(judge, overview, query.sought, query.shares, ranks_words=query.ranks_words)
     without = [
         _QueryValues.of(
-            judge,
-            overview,
-            part,
-            judge.weights,
-            ranks_words=bool(judge.manifest.language),
-            has_text=asked.has_text,
+            judge, overview, part, judge.weights, ranks_words=bool(judge.manifest.language), has_text=asked.has_text
         )
         for part in query.sought.without
     ]
@@ -147,7 +142,7 @@ def _reached(
     query: ArrayQuery,
 ) -> float:
     """Return a relevance that the ``query.size`` best have at least: some that are probably among them reach it."""
-    tried = np.setdiff1d(asked.leading(4 * query.size + 32), hidden)
+    tried = np.setdiff1d(asked.leading(4 * query.size + 32), hidden, assume_unique=True)
     reached = _ScoredDocuments(asked, without, tried).between(-1)
     if groups is not None:
         order = np.argsort(-reached)
@@ -171,8 +166,8 @@ class _QueryValues:
     words: NDArray[np.float32] | None
     has_text: NDArray[np.bool_]
     has_vector: NDArray[np.bool_]
-    is_word: bool
-    """Whether the query is one word, beside such as "the"."""
+    language: str
+    """The index's."""
     compared: dict[Field, dict[int, float]] = field(default_factory=dict)
     """The cosines of vectors that were compared already, by place."""
 
@@ -193,15 +188,16 @@ class _QueryValues:
         has_vector = overview.has(cosines)
         if has_text is None:
             has_text = overview.has([field for field in cosines if field.modality == "text"])
-        is_word = query.by_text and len(query_words(query.text, judge.manifest.language)) == 1
         evidence = judge.evidence(query, max_bm25)
         named = shares_of(evidence, shares)
-        return cls(overview, query, judge.threshold, evidence, named, cosines, words, has_text, has_vector, is_word)
+        language = judge.manifest.language
+        return cls(overview, query, judge.threshold, evidence, named, cosines, words, has_text, has_vector, language)
 
     @functools.cached_property
     def leaves_out(self) -> NDArray[np.bool_] | None:
         """Return which places have documents that say the query, if it is one word; else None."""
-        if not self.is_word or self.words is None:
+        query = self.query
+        if self.words is None or not query.by_text or len(query_words(query.text, self.language)) != 1:
             return None
         says = np.zeros(len(self.words), np.bool_)
         says[_with_passages(self.overview, np.flatnonzero(self.words))] = True
@@ -222,7 +218,7 @@ class _QueryValues:
             leads[known.leading(count)] = True
         if self.words is not None:
             held, scores = self.held
-            leads[held[scores >= np.partition(scores, -count)[-count]] if len(held) > count else held] = True
+            leads[held[np.argpartition(-scores, count)[:count]] if len(held) > count else held] = True
         return np.flatnonzero(leads & self.overview.passing)
 
     def candidates(self, min_log_odds: float) -> Places:
@@ -249,6 +245,9 @@ class _QueryValues:
             kinds = np.where(self.has_text[held], 2 * self.has_vector[held], 1)
             may[held[scores > np.array(by_kind, np.float32)[kinds]]] = True
         places = np.flatnonzero(may & self.overview.passing)
+        if len(places) > _BLOCK:  # bounds tell that few of them may
+            upper = replace(self, evidence={name: replace(of, is_upper=True) for name, of in self.evidence.items()})
+            places = places[upper.log_odds(places, 1) >= min_log_odds - _ROUNDING]
         return places[self.log_odds(places, 1) >= min_log_odds]
 
     def _min_value(self, name: str, said: float, evidence: Evidence | WordsAlone) -> float:
@@ -272,11 +271,15 @@ class _QueryValues:
 
         ``side`` is -1 for the least that they may be, 1 for the highest, and 0 for about what they are.
         """
-        cosines = {}
-        for field_, known in self.cosines.items():
-            values, errors = known.at(places)
-            cosines[field_] = values.astype(np.float64) + side * errors
-        return self._judged(places, cosines)[0]
+        totals = []
+        for start in range(0, len(places) or 1, _BLOCK):
+            block = places[start : start + _BLOCK]
+            cosines = {}
+            for field_, known in self.cosines.items():
+                values, errors = known.at(block)
+                cosines[field_] = values.astype(np.float64) + side * errors
+            totals.append(self._judged(block, cosines)[0])
+        return np.concatenate(totals)
 
     def exact(self, places: Places) -> tuple[_Numbers, dict[str, _Numbers], Mapping[str, _Numbers]]:
         """Return the exact log-odds of documents.
@@ -375,26 +378,15 @@ class _ScoredDocuments:
     def first(self, size: int, min_relevance: float) -> _ScoredDocuments:
         """Return the ``size`` best with their exact relevance, best first, and equal ones by their ids."""
         places = self.places
-        if len(places) > max(_MANY, size):
+        if len(places) > 2 * size:  # estimates tell which are compared by their vectors
             places = places[self.scores >= np.partition(self.scores, -size)[-size] - 2 * self.margin]
-        low, high = self.between(-1, places), self.between(1, places)
-        if len(places) > size:
-            near = high >= np.partition(low, -size)[-size]
-            places, low, high = places[near], low[near], high[near]
-        exact, unsure = low, np.flatnonzero(low < high)  # where words decide, vectors need not be read
-        exact[unsure] = self.between(None, places[unsure])
+            places = places[self.between(1, places) >= np.partition(self.between(-1, places), -size)[-size]]
+        exact = self.between(None, places)
         places, exact = places[exact >= min_relevance], exact[exact >= min_relevance]
-        if len(places) > size:
-            best = exact >= np.partition(exact, -size)[-size]
-            places, exact = places[best], exact[best]
         ids = self.asked.overview.ids(places.tolist())
         order = sorted(range(len(ids)), key=lambda at: (-exact[at], ids[at]))[:size]
         chosen = np.array(order, np.int64)
         return _ScoredDocuments(self.asked, self.without, places[chosen], exact[chosen])
-
-    def exactly(self) -> _ScoredDocuments:
-        """Return the same with their exact relevance."""
-        return self.only(np.arange(len(self.places)), self.between(None))
 
 
 def _relevance(asked: _QueryValues, places: Places, side: int | None) -> _Numbers:
@@ -409,7 +401,7 @@ def _sorted(overview: Overview, best: _ScoredDocuments, query: ArrayQuery) -> _S
     """
     keys = overview.sort_keys(query.sort.removeprefix("-"), best.places, falls=query.sort.startswith("-"))
     order = np.lexsort((best.places, -best.scores, *keys))[: query.size]
-    return best.only(order).exactly()
+    return replace(best, places=best.places[order], known=best.between(None, best.places[order]))
 
 
 def _group(
@@ -420,7 +412,9 @@ def _group(
     words = np.zeros(len(groups), np.float32) if asked.words is None else asked.words
     of_these = _beside(groups, first.places) if len(first.places) else first.places
     of_these = of_these[overview.passing[of_these] & (asked.has_vector[of_these] | (words[of_these] > 0))]
-    others = _ScoredDocuments(asked, first.without, np.setdiff1d(of_these, [*hidden, *first.places]))
+    others = _ScoredDocuments(
+        asked, first.without, np.setdiff1d(of_these, [*hidden, *first.places], assume_unique=True)
+    )
     scores, near = others.scores.copy(), np.flatnonzero(others.between(1) >= threshold)
     scores[near] = others.between(None, others.places[near])
     may_be_shown = (scores >= 0) & (words[others.places] > 0) & query.group

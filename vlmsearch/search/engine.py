@@ -97,19 +97,19 @@ def run(
         _Search(judge, asked, options, cursor, hidden=_named_in(query))
         for query, asked, cursor in zip(queries, sought, cursors)
     ]
-    results = _results(judge, searches)
+    results = _results(judge, searches, ranks_words=ranks_words)
     if options.reranker is None:
         again = SearchOptions(
             where=options.where, limit=_MAX_CLOSEST, min_score=CLOSEST, weights=options.weights, group=options.group
         )
         unsure = [at for at, search in enumerate(searches) if search.may_be_unsure and not results[at]]
         closer = [replace(searches[at], options=again) for at in unsure]
-        for at, near in zip(unsure, _results(judge, closer)):
+        for at, near in zip(unsure, _results(judge, closer, ranks_words=ranks_words)):
             results[at] = replace(results[at], closest=near.matches)
     return results
 
 
-def _results(judge: Judge, searches: list[_Search]) -> list[Matches]:
+def _results(judge: Judge, searches: list[_Search], *, ranks_words: bool) -> list[Matches]:
     """Return the result of each search; all have the same options.
 
     Those that know candidates, of a search with other options, ask only where these are too few.
@@ -117,8 +117,7 @@ def _results(judge: Judge, searches: list[_Search]) -> list[Matches]:
     if not searches:
         return []
     store, options = judge.store, searches[0].options
-    ranks_words, sought = _ranks_words(judge, options), [search.asked for search in searches]
-    if isinstance(store, HasOverview) and all(_tells_texts(judge, asked) for asked in sought):
+    if isinstance(store, HasOverview) and all(_tells_texts(judge, search.asked) for search in searches):
         for search in searches:
             search.take_whole(store, ranks_words=ranks_words)
         return [search.result() for search in searches]
@@ -621,7 +620,7 @@ class _Search:
         """
         ranked = _compare(self.store, part, ids)
         scores = dict(_fused(self.judge, part, ranked, self.owned).order)
-        is_word = WORDS in ranked.fields and _is_word(part.text, self.judge.manifest.language)
+        is_word = WORDS in ranked.fields and len(query_words(part.text, self.judge.manifest.language)) == 1
         if part.by_text and is_word and isinstance(self.store, WordSearch):
             rows = row_ids_of(self.store, list({document_of(id) for id in ids}))
             said = {document_of(hit.id) for hit in self.store.compare_words(part.text, rows)}
@@ -707,8 +706,8 @@ class _Search:
     def result(self) -> Matches:
         """Return the page that was asked for."""
         check_cancelled()
-        options, judged, whole = self.options, self._reranked(), self.whole
-        matches = [match for match in judged if match.score >= self.threshold]
+        options, judged, whole, threshold = self.options, self._reranked(), self.whole, self.threshold
+        matches = [match for match in judged if match.score >= threshold]
         counted = whole if whole is not None and not (options.takes_all and options.reranker) else None
         facets = count_values(matches, options.facets) if counted is None else counted.facets
         total = len(matches) if options.takes_all else None
@@ -723,15 +722,15 @@ class _Search:
             matches = [*diversify(best, by_id, options.diversity, first=shown), *rest]
         left = [match for match in matches if not self.cursor.has(match)][options.offset :]
         page = [
-            replace(match, fields=self._fields(row_of(match)), parts=self.parts.get(row_of(match), {}))
-            for match in left[: options.limit]
+            Match(match.document, match.score, self._fields(row), self.parts.get(row, {}), match.passage)
+            for match, row in ((match, row_of(match)) for match in left[: options.limit])
         ]
         return Matches(
             tuple(page),
             cursor=self.cursor.after([*matches[: options.offset], *page]) if len(left) > len(page) else None,
             total=total if counted is None else counted.total,
             facets=facets,
-            threshold=self.threshold,
+            threshold=threshold,
             closest=() if matches else self._closest(judged),
             uncalibrated=self.judge.outside(self.asked.vectors),
         )
@@ -768,11 +767,6 @@ def _turn_lock() -> threading.Lock:
     if hasattr(os, "register_at_fork"):  # a fork has none of the threads
         os.register_at_fork(after_in_child=_turn_lock.cache_clear)
     return threading.Lock()
-
-
-def _is_word(text: str, language: str) -> bool:
-    """Return whether a text is one word, beside such as "the"."""
-    return len(query_words(text, language)) == 1
 
 
 def _compare(store: Store, part: PreparedQuery, ids: Sequence[str], max_bm25: float | None = None) -> Rankings:

@@ -249,15 +249,16 @@ def add_up(
     highest: dict[str, NDArray[np.float64]] = {}
     beside = np.zeros(len(has_text), np.bool_)
     for name, numbers in said.items():
-        counts = ~np.isnan(numbers)
-        if name == WORDS:
-            counts &= has_text  # a file's name says nothing of a document where it is not
-        parts[name], group = np.where(counts, shares[name] * numbers, np.nan), evidence[name].best_of or name
+        if name == WORDS:  # a file's name says nothing of a document where it is not
+            parts[name] = np.where(has_text, shares[name] * numbers, np.nan)
+        else:
+            parts[name] = shares[name] * numbers
+            beside |= ~np.isnan(numbers)
+        group = evidence[name].best_of or name
         highest[group] = np.fmax(highest[group], parts[name]) if group in highest else parts[name]
-        beside |= counts & (name != WORDS)
     total = np.full(len(has_text), PRIOR)
     for part in highest.values():
-        total += np.nan_to_num(part)
+        np.add(total, part, out=total, where=~np.isnan(part))
     for name, part in parts.items():
         if (space := evidence[name].best_of) is not None:
             parts[name] = np.where(part < highest[space], np.nan, part)
