@@ -130,6 +130,7 @@ def test_any_value_of_any_option_is_within_bounds_or_refused(kind: ComponentKind
 
 def test_a_source_tree_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: ())
+    monkeypatch.setattr(importlib.metadata.Distribution, "discover", lambda **_: iter(()))
     with pytest.raises(ConfigError, match="no encoder is registered: vlmsearch runs from its source here"):
         open_encoder("onnx:demo")
 

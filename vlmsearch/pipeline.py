@@ -17,13 +17,8 @@ from vlmsearch import verbs
 from vlmsearch._util.arguments import check_kind, paths as path_list, shown, strings
 from vlmsearch._util.text import well_formed
 from vlmsearch._util.tracing import operation, staged
-from vlmsearch.answers.prompts import TEMPLATE, Prompt, default_options, fit_prompt, parse_template
-from vlmsearch.answers.sources import make_sources, reading_order
-from vlmsearch.answers.stream import AnswerStream, nothing_found, read_prompt
 from vlmsearch.errors import ConfigError
 from vlmsearch.index import Index
-from vlmsearch.indexing.given import given_documents
-from vlmsearch.indexing.items import SourceDocument, SourceOptions
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import (
     DEFAULT_ENCODER,
@@ -57,9 +52,10 @@ from vlmsearch.verbs import verb
 
 if TYPE_CHECKING:
     from vlmsearch.answers.quotes import Encode
+    from vlmsearch.answers.stream import AnswerStream
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.generators.base import Generator
-    from vlmsearch.indexing.items import Item
+    from vlmsearch.indexing.items import Item, SourceOptions
     from vlmsearch.indexing.sources import Paths
     from vlmsearch.search.curves import Evaluation
     from vlmsearch.search.explanation import Explanation
@@ -180,6 +176,9 @@ class Pipeline(Index):
 
     @override
     def _add(self, given: verbs.AddRequest) -> IndexReport:
+        from vlmsearch.indexing.given import given_documents
+        from vlmsearch.indexing.items import SourceDocument
+
         items = (SourceDocument(document, "") for document in given_documents(given.documents))
         return self._run(items, given.passages, given.retry_rejects, given.strict, given.on_progress)
 
@@ -296,6 +295,7 @@ class Pipeline(Index):
                 report = Flow(encoder, store, options).run(items)
         finally:
             self._backgrounds.forget()
+        self._backgrounds.keep(store, report.added + report.updated)
         manifest = store.manifest()
         if manifest is not None and report.added + report.updated >= MIN_DOCUMENTS and not self._has_warned:
             fields = text_fields(encoder.spaces)
@@ -460,6 +460,10 @@ class Pipeline(Index):
 
     @override
     def _ask(self, given: verbs.AskRequest) -> Answer | AnswerStream:
+        from vlmsearch.answers.prompts import TEMPLATE, Prompt, default_options, fit_prompt, parse_template
+        from vlmsearch.answers.sources import make_sources, reading_order
+        from vlmsearch.answers.stream import AnswerStream, nothing_found, read_prompt
+
         if self.generator is None:
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
         generator, options = self.generator, given.options or default_options(self.generator)

@@ -277,7 +277,12 @@ def load(kind: ComponentKind, scheme: str) -> Callable[..., object]:
         >>> load("encoder", "mock").__name__
         'MockEncoder'
     """
-    known = back_ends(kind)
+    from importlib.metadata import distributions
+
+    points = (point for package in distributions(name="vlmsearch") for point in package.entry_points)
+    known = {point.name: point for point in points if point.group == f"vlmsearch.{kind}s"}
+    if scheme not in known:  # those of all other packages take longer to read than a search
+        known = back_ends(kind)
     if not known:
         raise ConfigError(
             f"no {kind} is registered: vlmsearch runs from its source here and is not installed; pip install it"

@@ -30,7 +30,8 @@ from vlmsearch.search.options import MAX_LIKE
 from vlmsearch.search.query import MAX_QUERY_CHARS
 from vlmsearch.stores.filters import ORDERINGS, Operator
 from vlmsearch.types import MAX_ID_BYTES, MAX_METADATA_KEYS
-from vlmsearch.wire import fields_of, is_image
+from vlmsearch.verbs import is_image
+from vlmsearch.wire import fields_of
 
 F = TypeVar("F", bound=BaseModel)
 

@@ -763,6 +763,7 @@ class Manifest:
         language: Language by which words are compared: its code, ``none`` or ``parts``; "" where words are not ranked.
         tuning: Values that searches use in place of defaults: weights of fields by their names, and the lowest
             relevance of a match, ``min_score``.
+        statistics: Values that were computed of the documents, by names, and that searches need.
 
     Example:
         >>> space = Space("minilm", 384, frozenset({"text"}))
@@ -775,6 +776,7 @@ class Manifest:
     created: str
     language: str = ""
     tuning: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    statistics: Mapping[str, Sequence[float]] = field(default_factory=lambda: MappingProxyType({}), compare=False)
 
 
 @dataclass(frozen=True)

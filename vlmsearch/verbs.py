@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, is_dataclass
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_args
 
 from vlmsearch._util.arguments import check_kind, shown
-from vlmsearch._util.options import Options, attribute_docs, bounded, local, short
-from vlmsearch.answers.prompts import PROMPT_CHARS
+from vlmsearch._util.options import Option, Options, attribute_docs, bounded, local, options_of, short
 from vlmsearch.errors import ConfigError
-from vlmsearch.generators.base import GenerationOptions, PictureOptions
+from vlmsearch.generators.base import PROMPT_CHARS, GenerationOptions, PictureOptions
 from vlmsearch.indexing.given import ArrowTable, DocumentInput
 from vlmsearch.indexing.items import NO_OPTIONS, SourceOptions
 from vlmsearch.indexing.options import DescribeRequest
@@ -57,6 +56,8 @@ __all__ = [
     "SearchRequest",
     "ThumbnailRequest",
     "WatchRequest",
+    "is_image",
+    "simple_options",
     "verb",
 ]
 
@@ -295,3 +296,21 @@ def _documented(text: str | None, arguments: Mapping[str, str]) -> str | None:
     first, returns, rest = inspect.cleandoc(text).partition("Returns:\n")
     listed = "".join(f"    {name}: {help}\n" for name, help in arguments.items())
     return f"{first}Args:\n{listed}\n{returns}{rest}"
+
+
+def is_image(hint: Any) -> bool:
+    """Return whether a type hint is that of an image, which JSON has as a path."""
+    return RemoteImage in get_args(hint)
+
+
+def simple_options(request: Any) -> Mapping[str, Option]:
+    """Return the arguments of a verb that one flag, or one value of JSON, can set.
+
+    Those that must be given are not among them, nor are queries beside a text, other options and functions.
+    """
+    return {
+        name: option
+        for name, option in options_of(request).items()
+        if not (option.is_required or option.is_local or is_dataclass(option.kind) or is_image(option.type))
+        and name not in ("like", "text")
+    }

@@ -17,7 +17,7 @@ from functools import cache
 from types import NoneType, SimpleNamespace
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from vlmsearch._util.options import UNIONS, Option, options_of, without_none
+from vlmsearch._util.options import UNIONS, without_none
 from vlmsearch._util.plain import finite_number
 from vlmsearch.errors import (
     BackendError,
@@ -31,6 +31,7 @@ from vlmsearch.errors import (
     VlmsearchError,
 )
 from vlmsearch.types import HIDDEN, SPREAD, Document, Match, Matches, Passage, Reject, RemoteImage, Scalar, Space
+from vlmsearch.verbs import is_image
 
 Json: TypeAlias = dict[str, object]
 """A JSON object."""
@@ -198,24 +199,6 @@ def _read_container(kind: Any, inner: tuple[Any, ...], value: Any, origin: Origi
 
 def _unexpected(wanted: object, value: object) -> ValueError:
     return ValueError(f"{wanted} is expected, not {value!r:.60}")
-
-
-def is_image(hint: Any) -> bool:
-    """Return whether a type hint is that of an image, which JSON has as a path."""
-    return RemoteImage in get_args(hint)
-
-
-def simple_options(request: Any) -> Mapping[str, Option]:
-    """Return the arguments of a verb that one flag, or one value of JSON, can set.
-
-    Those that must be given are not among them, nor are queries beside a text, other options and functions.
-    """
-    return {
-        name: option
-        for name, option in options_of(request).items()
-        if not (option.is_required or option.is_local or is_dataclass(option.kind) or is_image(option.type))
-        and name not in ("like", "text")
-    }
 
 
 # ------------------------------------------------------------------------------------- answers that are no other value

@@ -28,7 +28,6 @@ from vlmsearch import (
 )
 from vlmsearch._util.text import sanitise
 from vlmsearch.answers.prompts import (
-    PROMPT_CHARS,
     TEMPLATE,
     Prompt,
     default_options,
@@ -38,7 +37,7 @@ from vlmsearch.answers.quotes import sentences_of
 from vlmsearch.answers.sources import make_source, reading_order
 from vlmsearch.answers.stream import NOTHING_FOUND
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.generators.base import CountsTokens, Generator
+from vlmsearch.generators.base import PROMPT_CHARS, CountsTokens, Generator
 from vlmsearch.generators.extractive import ExtractiveGenerator
 from vlmsearch.generators.text import until_stop
 from vlmsearch.indexing.describe import plain_description

@@ -16,7 +16,7 @@ from vlmsearch.building.bundle import build_bundle
 from vlmsearch.building.load import load_checkpoint, read_config
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ConfigError
-from vlmsearch.media.images import Preprocess
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.recipe import read_recipe
 
 RNG = np.random.default_rng(0)

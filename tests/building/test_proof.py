@@ -17,7 +17,7 @@ from vlmsearch.building import verify
 from vlmsearch.building.load import load_checkpoint
 from vlmsearch.building.proof import configuration, proof_without_transformers, recorded_pixels
 from vlmsearch.building.verify import verify_pixels
-from vlmsearch.media.images import Preprocess
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import PROFILES
 from vlmsearch.models.recipe import Gates, RecordedProof, find_any_recipe, recorded_proofs
 

@@ -29,7 +29,7 @@ from vlmsearch.building.verify import tokenizer_cases
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ConfigError, MissingDependencyError
-from vlmsearch.media.images import Preprocess
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import Bundle, TextPrompt, Tower
 from vlmsearch.models.inputs import open_tokenizer
 from vlmsearch.models.recipe import Gates, Recipe, Shapes, read_recipe

@@ -23,7 +23,8 @@ from vlmsearch.building.quantize import Drift
 from vlmsearch.building.verify import Check, drift_checks, tokenizer_cases
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.errors import ConfigError
-from vlmsearch.media.images import Preprocess, open_image
+from vlmsearch.media.images import open_image
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import TextInput
 from vlmsearch.models.recipe import Calibration, Gates, Recipe, find_recipe
 

@@ -15,7 +15,7 @@ from vlmsearch.building.bundle import build_bundle
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import InvalidBatchError
-from vlmsearch.media.images import Preprocess
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import UNPADDED, Bundle
 from vlmsearch.models.inputs import Ids, Pixels, to_pixels
 from vlmsearch.models.recipe import find_recipe

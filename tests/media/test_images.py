@@ -41,15 +41,13 @@ from tests.support.paths import SHARED
 from vlmsearch import ConfigError, ImageLimits, InvalidInputError
 from vlmsearch._util.extras import install_command
 from vlmsearch.media.images import (
-    DCT_MARGIN,
     IMAGE_SUFFIXES,
-    Interpolation,
-    Preprocess,
     open_image,
     read_image,
     thumbnail,
 )
 from vlmsearch.media.limits import MAX_FILE_BYTES
+from vlmsearch.media.preprocess import DCT_MARGIN, Interpolation, Preprocess
 
 PHOTOS = SHARED / "photos"
 WHITE, BLACK = (255, 255, 255), (0, 0, 0)

@@ -22,8 +22,9 @@ from tests.support.odd_images import RED, VAST_WEBP, encoded, png, scene
 from vlmsearch import ConfigError, Document, ImageLimits, InvalidInputError, Pipeline
 from vlmsearch.index import add_reported
 from vlmsearch.media import colour as colours, images as media, limits as image_limits
-from vlmsearch.media.images import Preprocess, copy_image, is_within, open_image
+from vlmsearch.media.images import copy_image, is_within, open_image
 from vlmsearch.media.limits import SERVER_LIMITS, check_directory
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.triton.backend.stages import ImageStage
 from vlmsearch.triton.client.protocol import error_of
 

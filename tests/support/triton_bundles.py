@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vlmsearch.media.images import Preprocess
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import Bundle, TextInput
 from vlmsearch.types import RelevanceFit, Space
 

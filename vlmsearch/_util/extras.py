@@ -9,7 +9,6 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 _PACKAGE = "vlmsearch"
 _WITH_TORCH = frozenset({"build"})
@@ -65,6 +64,8 @@ def _source(package: str) -> Path | None:
     parts = urlsplit(str(json.loads(recorded).get("url", ""))) if recorded else None
     if parts is None or parts.scheme != "file":
         return None
+    from urllib.request import url2pathname  # here: it loads a client of HTTP
+
     path = Path(url2pathname(parts.path))
     return path if (path.suffix == ".whl" and path.is_file()) or _is_checkout(path) else None
 

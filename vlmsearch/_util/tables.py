@@ -16,11 +16,6 @@ from typing import Literal
 from vlmsearch._util.options import without_none
 from vlmsearch.errors import ConfigError
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
-
 T = typing.TypeVar("T")
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _PLAIN: dict[object, tuple[tuple[type, ...], str]] = {
@@ -33,6 +28,11 @@ _PLAIN: dict[object, tuple[tuple[type, ...], str]] = {
 
 def read_table(path: Path) -> dict[str, object]:
     """Return the table of a file; ConfigError where it cannot be read."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
     try:
         table: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:

@@ -14,6 +14,7 @@ from vlmsearch._util.text import sanitise
 from vlmsearch.answers.sources import Place, Source
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.generators.base import (
+    PROMPT_CHARS,
     CountsTokens,
     GenerationOptions,
     Generator,
@@ -28,8 +29,6 @@ TEMPLATE = Template(
     "Sources:\n$sources\n\nQuestion: $question\nAnswer:"
 )
 """The prompt of `Pipeline.ask`. ``$sources`` and ``$question`` are filled in, each source on a line of its own."""
-PROMPT_CHARS = 2**20
-"""Maximum number of characters of a prompt. Passages beyond are left out, also where nobody counts tokens."""
 _MARK = "\0"
 """The place of the sources in a text: a character that neither sources nor questions have."""
 _PLACES = frozenset({"sources", "question"})

@@ -18,7 +18,7 @@ import numpy as np
 from vlmsearch.building.data import passages
 from vlmsearch.encoders.onnx import OnnxEncoder
 from vlmsearch.errors import ConfigError
-from vlmsearch.media.images import Preprocess
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import Bundle, find_bundles
 from vlmsearch.models.inputs import Pixels, to_pixels
 

@@ -27,7 +27,7 @@ from vlmsearch._util.machine import available_cores
 from vlmsearch.building.inputs import Feed, Feeds, padded_feeds, row_cosines, run, text_feeds
 from vlmsearch.encoders.bundle import BundleEncoder
 from vlmsearch.errors import ModelUnavailableError, VlmsearchError
-from vlmsearch.media.images import Preprocess
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import Bundle, Precision, Tower
 from vlmsearch.models.inputs import Ids, Pixels, open_tokenizer, to_pixels
 from vlmsearch.registry import load

@@ -16,7 +16,7 @@ from vlmsearch.building.layers import Activation, Layers
 from vlmsearch.building.transformer import Pooling, Transformer
 from vlmsearch.building.weights import Json, Weights, read_json
 from vlmsearch.errors import ConfigError, VlmsearchError, one_line
-from vlmsearch.media.images import Preprocess
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import MAX_DIM, MAX_ID, MAX_SIDE, MAX_TOKENS, Logits, Tower
 from vlmsearch.models.recipe import NO_PROMPTS, Prompts
 

@@ -18,7 +18,8 @@ from vlmsearch.building.pairs import LabelledPairs
 from vlmsearch.building.verify import TEXTS, Check, plain_cases, token_check, tokenizer_cases
 from vlmsearch.demo.scenes import Scene, make_scene
 from vlmsearch.errors import ConfigError, InvalidInputError, MissingDependencyError, VlmsearchError, one_line
-from vlmsearch.media.images import Preprocess, open_image
+from vlmsearch.media.images import open_image
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import TextInput, Tower
 from vlmsearch.models.inputs import lower_case, to_pixels, token_arrays, token_rows
 from vlmsearch.models.recipe import Gates, Prompts, RerankerGates

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vlmsearch._util.machine import available_cores
 from vlmsearch._util.ort import ort
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
-from vlmsearch.media.images import Preprocess
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import TextInput
 from vlmsearch.models.inputs import Pixels, pad_texts, to_pixels, token_arrays, token_rows
 from vlmsearch.models.mapped import MappedModel, map_model

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vlmsearch.building.checkpoint import Checkpoint, TextTower
-from vlmsearch.media.images import Preprocess
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import data_folder
 from vlmsearch.models.recipe import recorded_proofs
 

@@ -14,7 +14,7 @@ from vlmsearch.building.data import Samples, sentences
 from vlmsearch.building.inputs import Feeds, image_feeds, text_feeds
 from vlmsearch.building.proof import preprocess_name, recorded_pixels, sampled_pixels
 from vlmsearch.building.quantize import Drift, Report
-from vlmsearch.media.images import Preprocess
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import TextInput, Tower
 from vlmsearch.models.inputs import lower_case, prompted, token_arrays, token_rows
 from vlmsearch.models.recipe import Gates

@@ -20,7 +20,6 @@ from vlmsearch.cli.groups import SuggestingGroup
 from vlmsearch.errors import ConfigError, VlmsearchError
 from vlmsearch.media.limits import ImageLimits
 from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_STORE, ComponentKind
-from vlmsearch.stores.filter_text import read_filter
 from vlmsearch.types import DESCRIBED_BY, FieldScore, Manifest, Match, part_of
 
 if TYPE_CHECKING:
@@ -164,6 +163,8 @@ class PlainText(click.types.StringParamType):
 
 
 def _filter(text: str) -> Mapping[str, object] | None:
+    from vlmsearch.stores.filter_text import read_filter
+
     try:
         return read_filter(text) or None
     except ConfigError as exc:

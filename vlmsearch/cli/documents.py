@@ -14,8 +14,6 @@ from vlmsearch._util.text import unfiltered
 from vlmsearch.cli.common import add_options, is_terminal, option
 from vlmsearch.cli.opening import IndexChoice
 from vlmsearch.media.remote import remote_url
-from vlmsearch.stores.filters import parse_filter
-from vlmsearch.stores.listing import all_documents
 from vlmsearch.types import Document, RemoteImage, part_of
 
 files_option = add_options(
@@ -32,6 +30,9 @@ def open_documents(chosen: IndexChoice, where: Mapping[str, object] | None) -> I
 
     They are in the order of their ids.
     """
+    from vlmsearch.stores.filters import parse_filter
+    from vlmsearch.stores.listing import all_documents
+
     condition = parse_filter(where) if where is not None else None
     if chosen.server:
         with chosen.connect() as remote:

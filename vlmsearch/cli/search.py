@@ -25,7 +25,6 @@ from vlmsearch.cli.opening import IndexChoice, index_options, with_picture
 from vlmsearch.cli.search_options import flags, query_options
 from vlmsearch.search.options import MAX_PAGE, SearchRequest
 from vlmsearch.types import Matches
-from vlmsearch.wire import to_json
 
 
 @command()
@@ -83,6 +82,8 @@ def search(
             write_sheet(html, [Section(title, shown, image, matches.uncalibrated, is_unsure=not matches)])
             click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
         if as_json:
+            from vlmsearch.wire import to_json
+
             print_json(to_json(matches))
         elif files:
             print_paths((match.document for match in matches), null=null)

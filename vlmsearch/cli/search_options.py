@@ -14,7 +14,7 @@ from vlmsearch._util.options import Option
 from vlmsearch.cli.common import Function, NumberRange, PlainText, add_options, option, url_option, where_option
 from vlmsearch.cli.completion import complete_files
 from vlmsearch.cli.opening import OWN_RERANKER
-from vlmsearch.wire import simple_options
+from vlmsearch.verbs import simple_options
 
 _METAVARS = {
     "diversity": "SHARE",

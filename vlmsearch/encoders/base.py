@@ -13,7 +13,7 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.types import ImageSource, Modality, RelevanceFit, Role, Space, Vectors
 
 if TYPE_CHECKING:
-    from vlmsearch.media.images import Preprocess
+    from vlmsearch.media.preprocess import Preprocess
     from vlmsearch.models.domain import Domain
 
 

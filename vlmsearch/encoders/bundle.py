@@ -9,15 +9,14 @@ from concurrent.futures import Future
 from functools import partial
 
 import numpy as np
-import PIL.Image
 
 from vlmsearch._util.arguments import check_counts
 from vlmsearch._util.text import utf8_bytes
 from vlmsearch._util.threads import Workers
 from vlmsearch.encoders.base import BatchSizes, Encoder, compared_spaces
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, apply_to_each
-from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import Bundle, shortened
 from vlmsearch.models.domain import domain_modality, open_domain
 from vlmsearch.models.inputs import BatchLimits, Ids, Pixels, TextBatches, check_length, cut_vectors, to_pixels
@@ -127,6 +126,8 @@ class BundleEncoder(Encoder):
         """Return the image as the model sees it: upright, cropped, of the model's size."""
         if self._picture is None:
             raise ConfigError(f"{self.fingerprint} encodes no images")
+        import PIL.Image
+
         return PIL.Image.fromarray(to_pixels(image, _preprocess_of(self._picture), limits))
 
     def count_tokens(self, texts: Sequence[str], *, space: str, role: Role = "document") -> list[int]:

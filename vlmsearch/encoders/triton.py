@@ -23,8 +23,9 @@ from vlmsearch.errors import (
     InvalidInputError,
     apply_to_each,
 )
-from vlmsearch.media.images import Preprocess, is_within, read_image
+from vlmsearch.media.images import is_within, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import shortened
 from vlmsearch.models.inputs import cut_vectors, to_pixels, warn_truncated
 from vlmsearch.triton.client import protocol

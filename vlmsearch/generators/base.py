@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.options import Options, bounded, options_of, several
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
-from vlmsearch.generators.thoughts import UnfinishedThoughtsError, text_of, without_thoughts
 
 if TYPE_CHECKING:
     import PIL.Image
 
+PROMPT_CHARS = 2**20
+"""Maximum number of characters of a prompt. Passages beyond are left out, also where nobody counts tokens."""
 _THOUGHT_TOKENS = 4096
 """Tokens of a text with thoughts where the user sets no limit."""
 
@@ -124,6 +125,8 @@ class Generator(Closable, ABC):
             ConfigError: The generator cannot follow an option.
             BackendError: The model or its server failed.
         """
+        from vlmsearch.generators.thoughts import UnfinishedThoughtsError, without_thoughts
+
         chosen, seeing, is_lower = options or GenerationOptions(), cast("Any", self), False
         usual = GenerationOptions.max_tokens
         limit = self._usual_tokens if chosen.max_tokens == usual else chosen.max_tokens
@@ -157,6 +160,8 @@ class Generator(Closable, ABC):
             ConfigError: The generator cannot follow an option.
             BackendError: The model or its server failed.
         """
+        from vlmsearch.generators.thoughts import text_of
+
         return text_of(self.answer(prompt, options))
 
 

@@ -12,6 +12,7 @@ from vlmsearch._util.batching import batches
 from vlmsearch.errors import ConfigError, IndexMismatchError
 from vlmsearch.indexing.flow import upsert
 from vlmsearch.indexing.parquet import ParquetIndex
+from vlmsearch.search.relevance import Backgrounds
 from vlmsearch.stores.base import RejectList, Store, Tunable, needed_manifest
 from vlmsearch.types import Manifest, Record, Reject, Stamp
 
@@ -91,6 +92,7 @@ def copy(
     rejects = _copy_rejects(source, target, prune=prune)
     if manifest.tuning and isinstance(target, Tunable):
         target.tune(manifest.tuning)
+    Backgrounds().keep(target, copied)
     seconds = time.monotonic() - started
     return CopyReport(len(target), copied, unchanged, pruned, rejects, tuple(refused), seconds)
 

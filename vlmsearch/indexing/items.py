@@ -14,7 +14,7 @@ from vlmsearch.types import Document, Reject
 if TYPE_CHECKING:
     from PIL import Image
 
-    from vlmsearch.media.images import Preprocess
+    from vlmsearch.media.preprocess import Preprocess
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from vlmsearch._util.isolation import stream
 from vlmsearch._util.messages import Bytes
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.indexing.items import PartItem, ReadOptions, SourceDocument
-from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import ImageLimits, process_limits
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.inputs import to_pixels
 from vlmsearch.types import Document, Reject, Stamp
 

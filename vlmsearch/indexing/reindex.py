@@ -24,6 +24,7 @@ from vlmsearch.indexing.metadata import update_documents
 from vlmsearch.indexing.passages import Splitter, with_passages, without_passages
 from vlmsearch.indexing.records import Ready, encode
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.search.relevance import Backgrounds
 from vlmsearch.stores.base import OnDisk, Replaceable, Store, needed_manifest, reject_list_of
 from vlmsearch.stores.generations import GenerationalStore
 from vlmsearch.types import Document, Manifest, MetadataChange, Stamp
@@ -136,6 +137,7 @@ def _replace(
         if not done:
             break
     if allow_missing or not lost:
+        Backgrounds().keep(new, encoded)
         try:
             beside.freeze(new)
             done, lost = fill(new)

@@ -26,8 +26,7 @@ from vlmsearch.index import Index
 from vlmsearch.schema import option_field
 from vlmsearch.search.options import LabelRequest, ManyOptions
 from vlmsearch.types import PASSAGE, Document, Match, Matches, MetadataValue, document_of
-from vlmsearch.verbs import AskRequest
-from vlmsearch.wire import simple_options
+from vlmsearch.verbs import AskRequest, simple_options
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -70,7 +70,7 @@ except ImportError as exc:
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
-    from vlmsearch.media.images import Preprocess
+    from vlmsearch.media.preprocess import Preprocess
 
 _BLOCK_BYTES = 16 * 2**20
 """Bytes that pass from one stage to the next at a time."""

@@ -14,11 +14,12 @@ from dataclasses import dataclass, fields
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from vlmsearch._util.isolation import ProcessLimits
 from vlmsearch.errors import ConfigError, InvalidInputError
 
 if TYPE_CHECKING:
     from PIL import Image
+
+    from vlmsearch._util.isolation import ProcessLimits
 
 MAX_FILE_BYTES = 512 * 2**20
 """The largest file of any kind that is read."""
@@ -122,6 +123,8 @@ def _amount(name: str, number: int) -> str:
 
 def process_limits(limits: ImageLimits) -> ProcessLimits:
     """Return the limits of a child process."""
+    from vlmsearch._util.isolation import ProcessLimits
+
     return ProcessLimits(limits.memory_bytes, limits.cpu_seconds, limits.seconds)
 
 

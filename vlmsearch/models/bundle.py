@@ -22,7 +22,7 @@ from vlmsearch._util.json_table import ANY_TEXT, PLAIN_NAME, SHA256, JsonTable
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch._util.tables import suggest
 from vlmsearch.errors import ConfigError, ModelUnavailableError, VlmsearchError
-from vlmsearch.media.images import Interpolation, Preprocess
+from vlmsearch.media.preprocess import Interpolation, Preprocess
 from vlmsearch.models.locations import ELSEWHERE, check_location, hub_bundle_name, is_hub_name, split_location
 from vlmsearch.models.mapped import MappedModel, map_model
 from vlmsearch.types import Manifest, Modality, RelevanceFit, Role, Space

@@ -20,8 +20,8 @@ from vlmsearch.errors import (
     TextTruncatedWarning,
     apply_to_each,
 )
-from vlmsearch.media.images import Preprocess, opened_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import LENGTH_STEP, Bundle, TextInput, TextPrompt, padded_length
 from vlmsearch.models.tokenizers import TextTokenizer, read_tokenizer, token_row
 from vlmsearch.types import ImageSource, Role, Vectors
@@ -56,6 +56,8 @@ def to_pixels(image: ImageSource, preprocess: Preprocess, limits: ImageLimits = 
 
     InvalidInputError for an image that cannot be used.
     """
+    from vlmsearch.media.images import opened_image  # here: a search for words loads no Pillow
+
     with opened_image(image, at_least=preprocess.at_least, limits=limits) as upright:
         return preprocess.apply(upright)
 

@@ -26,9 +26,12 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field as attribute, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from vlmsearch.errors import VlmsearchError
 from vlmsearch.stores.terms import AUTO, are_codes, has_number, plain_words, query_terms, query_words
 from vlmsearch.types import MIN_SCORE, WORDS, Field, Manifest, RelevanceFit
 
@@ -99,6 +102,12 @@ _SLOPE, _STANDS_OUT = 2.0, 3.0
 """Without a fit: the log-odds per standard deviation, and how many of them make relevance even odds."""
 _MIN_DEVIATION = 0.02
 _FRESH_SECONDS = 10.0
+_CHANGE = 0.1
+"""The share of documents by which an index may change until its statistics are computed anew."""
+_FEW_CHANGES, _FEW_DOCUMENTS = 100, 48
+"""Changes, and documents, that are too few to look at the statistics of an index."""
+_WORD_WEIGHT = "word weight 1"
+"""The name of `word_weight` among the statistics of an index, with the number of its algorithm."""
 
 
 def to_relevance(log_odds: float) -> float:
@@ -120,7 +129,7 @@ class IndexBackground:
     Attributes:
         sample: Float32 of shape (n, dim), each row of length one; n may be 0.
         outside: Why the index is outside of the domain of the model; None where it is not, or no domain is known.
-        documents: Number of documents of the index.
+        documents: Number of documents of the index, beyond 1000 about: see `Store.size`.
     """
 
     sample: Vectors
@@ -166,7 +175,8 @@ class BackgroundCosines(NamedTuple):
         if not len(known):
             return cls(0, 0.0, 0.0, 0.0)
         rivals = float((known[_RIVALS] if len(known) > 1 else known).mean())
-        return cls(len(known), float(np.median(known)), float(known.std()), rivals)
+        median = float(known[(len(known) - 1) // 2 : len(known) // 2 + 1].mean())  # NumPy's loads masked arrays for it
+        return cls(len(known), median, float(known.std()), rivals)
 
 
 @dataclass(frozen=True)
@@ -403,8 +413,10 @@ class Backgrounds:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._manifest: Manifest | None = None
-        self._taken: dict[Field, tuple[IndexBackground, int, float]] = {}
+        self._taken: dict[Field, tuple[IndexBackground, float]] = {}
         self._weights: dict[Field, tuple[IndexBackground, float]] = {}
+        self._looked = -math.inf
+        """The time when `keep` last looked at the index."""
 
     def get(self, store: Store, manifest: Manifest, field: Field, domain: Domain | None = None) -> IndexBackground:
         """Return the background of a field, with the verdict on the domain of its model.
@@ -417,23 +429,25 @@ class Backgrounds:
                 self._manifest, self._taken = manifest, {}
             known = self._taken.get(field)
             now = time.monotonic()
-            if known is not None and now - known[2] < _FRESH_SECONDS:
+            if known is not None and now - known[1] < _FRESH_SECONDS:
                 return known[0]
-            documents = len(store)
-            if known is None or abs(documents - known[1]) > 0.1 * known[1]:
+            documents = store.size()
+            if known is None or abs(documents - known[0].documents) > _CHANGE * known[0].documents:
                 sample = store.sample(field, SAMPLE)
                 outside = domain.verdict(sample, field.modality) if domain else None
-                known = (IndexBackground(sample, outside, documents), documents, now)
-            self._taken[field] = (known[0], known[1], now)
+                known = IndexBackground(sample, outside, documents), now
+            self._taken[field] = known[0], now
             return known[0]
 
     def word_weight(self, store: Store, manifest: Manifest, field: Field) -> float:
-        """Return how much words count beside a field of texts, by a sample of the index."""
+        """Return how much words count beside a field of texts: what the index keeps, else by a sample of it."""
         import numpy as np
 
+        background = self.get(store, manifest, field)
+        if (kept := kept_weight(manifest, field, background.documents)) is not None:
+            return kept
         from vlmsearch.search.agreement import word_weight
 
-        background = self.get(store, manifest, field)
         known = self._weights.get(field)
         if known is None or known[0] is not background:
             records = store.encoded(sorted(store.sample_ids(field, SAMPLE)))
@@ -446,6 +460,35 @@ class Backgrounds:
         """Take new samples at the next search: the index was written to."""
         with self._lock:
             self._taken = {}
+
+    def keep(self, store: Store, changed: int) -> None:
+        """Keep with an index what other processes would compute, once it is of about other documents.
+
+        ``changed`` is the number of those that were written. Few of them are not looked at more often than searches do.
+        """
+        from vlmsearch.stores.generations import GenerationalStore
+
+        if changed < _FEW_CHANGES and time.monotonic() - self._looked < _FRESH_SECONDS:
+            return
+        self._looked = time.monotonic()
+        with suppress(VlmsearchError):  # then each process computes it, as it does for an index of an earlier version
+            manifest, documents = store.manifest(), store.size()
+            if manifest is None or documents < _FEW_DOCUMENTS or not isinstance(store, GenerationalStore):
+                return
+            fields = [Field(space.name, "text") for space in manifest.spaces if space.modalities == {"text"}]
+            is_kept = all(kept_weight(manifest, field, documents) is not None for field in fields)
+            if not is_kept or changed > _CHANGE * documents:
+                anew = partial(Backgrounds().word_weight, store, replace(manifest, statistics={}))
+                store.keep_statistics({f"{_WORD_WEIGHT} {field}": (documents, anew(field)) for field in fields})
+
+
+def kept_weight(manifest: Manifest, field: Field, documents: int) -> float | None:
+    """Return the weight of words that an index keeps.
+
+    None where it keeps none, or one for another number of documents.
+    """
+    known, weight = manifest.statistics.get(f"{_WORD_WEIGHT} {field}", (-1, 0.0))
+    return weight if abs(documents - known) <= _CHANGE * known else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -263,6 +263,14 @@ class Store(Closable, ABC):
         there = {row.document.id: row for row in rows_of(records)}
         return [there[id] for id in wanted if id in there]
 
+    def size(self) -> int:
+        """Return about how many documents there are.
+
+        Returns:
+            Their number; beyond 1000, that of documents and passages will do.
+        """
+        return len(self)
+
     @abstractmethod
     def records(self, ids: Sequence[str]) -> list[Record]:
         """Return documents with their vectors, stamps and the fingerprint of the index, as `upsert` took them.

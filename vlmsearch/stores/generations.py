@@ -9,7 +9,8 @@ before it begins and before it returns. So whatever returned is in the old gener
 returns. The new generation can be made equal to the old one while nobody changes either. A process that is killed
 meanwhile leaves the old generation in use, complete and frozen, until the next one takes its work over.
 
-``tuning`` in the row ``index`` goes when a generation of another model takes the place of this one.
+``tuning`` in the row ``index`` goes when a generation of another model takes the place of this one. ``statistics`` are
+those of the documents of one generation.
 
 A class whose tables have changed has another ``format``. It opens an index of an earlier format only to renew it: the
 new generation is filled from the old one, which processes of the earlier version go on reading.
@@ -40,7 +41,7 @@ from vlmsearch.types import Manifest, Record, Space
 
 Slot = str
 """``index`` or ``next``."""
-_OF_A_GENERATION = ("format", "kind", "generation", "created", "fingerprint", "spaces", "language")
+_OF_A_GENERATION = ("format", "kind", "generation", "created", "fingerprint", "spaces", "language", "statistics")
 
 
 class GenerationalStore(Store):
@@ -138,12 +139,12 @@ class GenerationalStore(Store):
         return {**row, "fingerprint": fingerprint, "spaces": described, "language": language}
 
     def manifest(self) -> Manifest | None:
-        """Return the manifest, with the tuning that the index has now: None where there is no index yet."""
+        """Return the manifest, with tuning and statistics of this moment: None where there is no index yet."""
         manifest = self.as_opened()
-        if manifest is None:
-            return None
-        row = self.read_slot(self._slot) or {}
-        return replace(manifest, tuning=_tuning(row)) if _identity(row) == _identity(self._row or {}) else manifest
+        row = (manifest and self.read_slot(self._slot)) or {}
+        if manifest is None or _identity(row) != _identity(self._row or {}):
+            return manifest
+        return replace(manifest, tuning=_tuning(row), statistics=row.get("statistics", {}))
 
     def as_opened(self) -> Manifest | None:
         """Open the index and return its manifest, with the tuning of that time: None where there is no index yet."""
@@ -216,6 +217,14 @@ class GenerationalStore(Store):
         tuning = [[name, float(value)] for name, value in sorted(values.items())]
         while not self._replace(self._slot, row := self._still_open(), {**row, "tuning": tuning}):
             continue  # another process has changed the row meanwhile
+
+    def keep_statistics(self, values: Mapping[str, Sequence[float]]) -> None:
+        """Keep values that were computed of the documents, unless another process changes the row meanwhile.
+
+        The row keeps its revision: nobody who changes it has to begin again because of these values.
+        """
+        row = self._still_open()
+        self.replace_slot(self._slot, {**row, "statistics": {**values}}, row.get("revision"))
 
     # ---- generations
 

@@ -504,7 +504,8 @@ _TermSpans = list[list[tuple[int, int]]]
 
 def keys_of(query: Sequence[QueryTerm], languages: Collection[str]) -> NDArray[np.uint64]:
     """Return the keys, rising, of what documents in some languages have in the place of terms."""
-    return np.unique(np.array([_KEYS[term] for asked in query for term in asked.of(languages)], np.uint64))
+    keys = {_KEYS[term] for asked in query for term in asked.of(languages)}
+    return np.array(sorted(keys), np.uint64)  # np.unique would load masked arrays
 
 
 def _holding(segment: _Segment, spans: Sequence[tuple[int, int]]) -> tuple[int, int]:

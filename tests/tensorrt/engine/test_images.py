@@ -20,8 +20,9 @@ from tests.support.odd_images import picture
 from tests.support.tensorrt_standin.gpu import STATE
 from tests.support.tensorrt_standin.quick import quicken
 from vlmsearch.errors import BackendError, InvalidInputError
-from vlmsearch.media.images import Preprocess, open_image
+from vlmsearch.media.images import open_image
 from vlmsearch.media.limits import ImageLimits
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import find_bundles
 from vlmsearch.tensorrt.engine.jpeg import read_header
 from vlmsearch.triton.backend.stages import ImageStage

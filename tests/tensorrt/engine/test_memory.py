@@ -17,7 +17,7 @@ from tests.support.tensorrt_standin.models import SIZE, image_tower
 from tests.support.tensorrt_standin.plans import image_ranges, make_plan
 from tests.support.tensorrt_standin.versions import VERSIONS
 from vlmsearch.errors import BackendError
-from vlmsearch.media.images import Preprocess
+from vlmsearch.media.preprocess import Preprocess
 
 
 @pytest.fixture(params=VERSIONS)

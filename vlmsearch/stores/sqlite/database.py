@@ -19,7 +19,6 @@ from typing import Any
 from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OperationCancelledError
 from vlmsearch.stores.sqlite.schema import SCHEMA, VERSION, Schema, run, stranger
-from vlmsearch.stores.sqlite.upgrade import EARLIER, upgrade
 
 _APPLICATION_ID = 0x766C6D73
 """The application id of databases of vlmsearch: "vlms"."""
@@ -388,6 +387,8 @@ class Database:
             if not version:
                 run(connection, SCHEMA.shared)
             elif version < VERSION:
+                from vlmsearch.stores.sqlite.upgrade import EARLIER, upgrade
+
                 self._refuse_strangers(connection, EARLIER[version])
                 upgrade(connection, version)
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")

@@ -22,8 +22,9 @@ from vlmsearch._util.batching import groups
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.threads import Workers
 from vlmsearch.errors import BackendError, InvalidInputError
-from vlmsearch.media.images import Preprocess, read_image
+from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.inputs import Pixels, to_pixels
 from vlmsearch.tensorrt.engine.cuda import (
     DeviceArray,

@@ -17,7 +17,7 @@ from cuda.bindings import driver
 
 from vlmsearch._util.closable import Closable
 from vlmsearch.errors import BackendError
-from vlmsearch.media.images import Preprocess
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.tensorrt.engine.cuda import DeviceBuffer, PinnedBuffer, Stream, copy_to_device
 
 _THREADS = 256

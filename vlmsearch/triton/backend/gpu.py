@@ -11,8 +11,8 @@ import numpy as np
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.machine import available_cores
 from vlmsearch.errors import InvalidInputError
-from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.inputs import Pixels
 from vlmsearch.tensorrt.engine.images import GpuImages
 from vlmsearch.triton.backend.engine import open_engine

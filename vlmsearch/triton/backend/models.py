@@ -15,8 +15,8 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 from numpy.typing import NDArray
 
-from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import ImageLimits
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import open_bundle
 from vlmsearch.triton.backend.memory import keep_memory
 from vlmsearch.triton.backend.stages import ImageStage, TextStage

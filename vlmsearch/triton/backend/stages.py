@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from vlmsearch._util.machine import available_cores
 from vlmsearch.errors import InvalidInputError
-from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import padded_length
 from vlmsearch.models.inputs import Ids, Pixels, TextBatches, to_pixels, token_arrays, tower_ids
 from vlmsearch.triton.client.protocol import status_of

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import get_args
 
 from vlmsearch.errors import ConfigError, InvalidInputError, RejectCode
-from vlmsearch.media.images import Preprocess
 from vlmsearch.media.limits import ImageLimits
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.types import Modality, RelevanceFit, Role, Space
 
 FORMAT = 6

@@ -10,7 +10,7 @@ from typing import get_args
 from tritonclient.grpc import model_config_pb2 as pb
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.media.images import Preprocess
+from vlmsearch.media.preprocess import Preprocess
 from vlmsearch.models.bundle import LENGTH_STEP, Bundle, Tower
 from vlmsearch.models.recipe import Shapes
 from vlmsearch.models.reranker import RerankerBundle, RerankerPrecision
