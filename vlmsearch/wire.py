@@ -10,7 +10,7 @@ hints, `to_json` writes them and `from_json` reads them. `vlmsearch.schema` desc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field as with_default, fields, is_dataclass, replace
 from functools import cache
@@ -71,11 +71,13 @@ class JsonField:
     Attributes:
         name: Name of the field, and the key.
         type: Type hint.
+        write: Function that writes a value.
         is_spread: Whether the JSON has the fields of the field's value in its place.
     """
 
     name: str
     type: Any
+    write: Callable[[Any], object]
     is_spread: bool
 
 
@@ -84,7 +86,7 @@ def fields_of(kind: Any) -> tuple[JsonField, ...]:
     """Return the fields of a dataclass that its JSON has."""
     hints = get_type_hints(kind, localns=_NAMES)
     return tuple(
-        JsonField(field.name, hints[field.name], is_spread=SPREAD in field.metadata)
+        JsonField(field.name, hints[field.name], _writer(hints[field.name]), is_spread=SPREAD in field.metadata)
         for field in fields(kind)
         if HIDDEN not in field.metadata
     )
@@ -95,28 +97,35 @@ def to_json(value: Any) -> Json:
     kind: Any = type(value)
     json: Json = {}
     for field in fields_of(kind):
-        inner = getattr(value, field.name)
-        json |= to_json(inner) if field.is_spread else {field.name: _write(field.type, inner)}
+        part = getattr(value, field.name)
+        if field.is_spread:
+            json |= to_json(part)
+        else:
+            json[field.name] = field.write(part)
     return json
 
 
-def _write(hint: Any, value: object) -> object:
-    if hint is Any or value is None or isinstance(value, (str, int, float)):
-        return value
-    hint = without_none(hint)
-    if isinstance(value, Mapping):
-        key, inner = get_args(hint)
-        pairs = [[name, _write(inner, part)] for name, part in value.items()]
-        return dict(pairs) if key is str else pairs
-    if isinstance(value, frozenset):
-        return sorted(value)
-    if isinstance(value, (tuple, list)):
-        hints = get_args(hint)
-        hints = hints[:1] * len(value) if hints[-1] is Ellipsis else hints
-        return [_write(inner, part) for inner, part in zip(hints, value)]
-    if is_dataclass(value) and not isinstance(value, RemoteImage):
-        return to_json(value)
-    return str(value)
+def _writer(hint: Any) -> Callable[[Any], object]:
+    """Return the function that writes values of a type hint. To read the hint takes longer than to write a value."""
+    parts = get_args(without_none(hint))
+    writers = [_writer(part) for part in parts]
+
+    def write(value: Any) -> object:
+        if hint is Any or isinstance(value, _PLAIN):
+            return value
+        if is_dataclass(value) and not isinstance(value, RemoteImage):
+            return to_json(value)
+        if isinstance(value, Mapping):
+            pairs = [[name, writers[1](part)] for name, part in value.items()]
+            return dict(pairs) if parts[0] is str else pairs
+        if isinstance(value, frozenset):
+            return sorted(value)
+        if isinstance(value, (tuple, list)):
+            rows = writers[:1] * len(value) if parts[-1] is Ellipsis else writers
+            return [write(part) for write, part in zip(rows, value)]
+        return str(value)
+
+    return write
 
 
 def from_json(kind: type[T], json: Any, origin: Origin) -> T:

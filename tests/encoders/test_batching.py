@@ -340,6 +340,61 @@ def test_closing_finishes_what_was_accepted() -> None:
         assert s.gate.closed
 
 
+def test_a_query_that_finds_nothing_under_way_is_encoded_in_its_own_thread_and_what_comes_then_is_a_batch() -> None:
+    encoding: list[str] = []
+
+    class Told(Gate):
+        def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
+            encoding.append(threading.current_thread().name)
+            return super().encode_texts(texts, role=role)
+
+    gate = Told()
+    with ThreadPoolExecutor(4, "caller") as threads, BatchingEncoder(gate, delay=0) as encoder:
+        s = Scene(gate, encoder, threads)
+        gate.open.clear()
+        s.first = threads.submit(encoder.encode_texts, ["first"], role="query")
+        assert gate.begun.wait(60)
+        others = [s.ask(text, role="query") for text in ("a dog", "a car")]
+        assert s.release() == [["a dog", "a car"]]
+        assert all(len(future.result(60)["clip"]) == 1 for future in (s.first, *others))
+        encoder.encode_texts(["after"], role="query")
+    assert [name.partition("_")[0] for name in encoding] == ["caller", "vlmsearch-batch-0", "MainThread"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_closing_waits_for_a_query_that_is_encoded_in_its_own_thread(fails: bool) -> None:
+    with no_thread_left("vlmsearch-batch"), scene() as s:
+        s.gate.open.clear()
+        s.gate.failures = [ValueError("a bug")] if fails else []
+        asked = s.threads.submit(s.encoder.encode_texts, ["first"], role="query")
+        assert s.gate.begun.wait(60)
+        closing = s.threads.submit(s.encoder.close)
+        until(lambda: is_closed(s.encoder))
+        assert not s.gate.closed
+        s.gate.open.set()
+        assert (asked.exception(60) is not None) == fails
+        closing.result(60)
+        assert s.gate.closed
+
+
+def test_a_query_that_is_cancelled_in_its_own_thread_is_counted_and_has_no_vectors() -> None:
+    token = CancelToken()
+
+    def ask() -> dict[str, Vectors]:
+        with running_under(token):
+            return s.encoder.encode_texts(["given up"], role="query")
+
+    with scene() as s:
+        s.gate.open.clear()
+        asked = s.threads.submit(ask)
+        assert s.gate.begun.wait(60)
+        token.cancel()
+        s.gate.open.set()
+        with pytest.raises(OperationCancelledError):
+            asked.result(60)
+        assert s.encoder.stats().cancelled == 1
+
+
 def is_closed(encoder: BatchingEncoder) -> bool:
     try:
         encoder.encode_texts(["late"])

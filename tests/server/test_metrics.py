@@ -56,11 +56,13 @@ def running(tmp_path: Path) -> Iterator[RunningService]:
 def test_requests_are_counted_by_the_template_of_their_route(running: RunningService) -> None:
     for path in ("/api/v1/indexes/notes/search", "/api/v1/indexes/secret/search"):
         running.http.post(path, json={"text": "dog"})
+    running.http.get("/api/v1/indexes/notes/search")
     running.http.get("/nothing/here")
     found = figures(running)
     count = "vlmsearch_http_requests_total"
     assert figure(found, count, method="POST", route=SEARCH, status="200") == 1
     assert figure(found, count, method="POST", route=SEARCH, status="404") == 1
+    assert figure(found, count, method="GET", route=SEARCH, status="405") == 1
     assert figure(found, count, method="GET", route="other", status="404") == 1
     assert figure(found, "vlmsearch_http_request_duration_seconds_count", method="POST", route=SEARCH) == 2
     assert figure(found, "vlmsearch_http_requests_in_progress") == 1, "that of the figures themselves"

@@ -86,7 +86,7 @@ def test_a_client_that_goes_stops_the_generator(service: RunningService) -> None
     until(lambda: generator.made > 5)
     connection.close()
     assert generator.stopped.wait(60)
-    until(lambda: service.service.threads_in_use() == (0, 0))
+    until(lambda: service.service.threads.in_use == (0, 0))
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -106,7 +106,7 @@ def test_a_client_that_goes_early_frees_its_thread(
     assert begun.wait(60)
     connection.close()
     assert gone.wait(60)
-    until(lambda: service.service.threads_in_use() == (0, 0))
+    until(lambda: service.service.threads.in_use == (0, 0))
     assert service.http.get("/healthz").status_code == 200
 
 
@@ -118,7 +118,7 @@ def test_a_full_server_says_when_to_come_back(monkeypatch: pytest.MonkeyPatch) -
         room = 2 + 16 * 2
         path = "/api/v1/indexes/default/search"
         waiting: Sequence[socket.socket] = [request(service.url, path, {"text": "dog"}) for _ in range(room)]
-        until(lambda: service.service.threads_in_use() == (2, room - 2))
+        until(lambda: service.service.threads.in_use == (2, room - 2))
         refused = service.http.post(path, json={"text": "dog"})
         assert (refused.status_code, refused.json()["error"]["type"]) == (429, "overloaded")
         assert int(refused.headers["retry-after"]) >= 1

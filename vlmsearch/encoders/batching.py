@@ -5,8 +5,9 @@
     callers' threads     put requests into the queue of their kind, and wait.
     one thread a call    takes items of each request in turn, encodes them together and deals the vectors out.
 
-While a batch is computed, the next one gathers. So batches grow with the load, and a request that comes alone waits for
-nobody. Requests take turns: one of a thousand texts gets the room in a batch that others leave.
+While a batch is computed, the next one gathers. So batches grow with the load. A query that finds nothing under way is
+encoded in its own thread: to wake another takes as long as many an encoder. Requests take turns: one of a thousand
+texts gets the room in a batch that others leave.
 """
 
 from __future__ import annotations
@@ -291,7 +292,7 @@ class BatchingEncoder(Encoder):
         }
         self._turns: deque[_Lane] = deque(_LANES)
         self._closed = False
-        self._batches = self._items = self._refused = self._cancelled = 0
+        self._under_way = self._batches = self._items = self._refused = self._cancelled = 0
         self._threads = [
             threading.Thread(target=self._work, name=f"vlmsearch-batch-{number}", daemon=True)
             for number in range(sizes.calls)
@@ -373,6 +374,7 @@ class BatchingEncoder(Encoder):
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._under_way)  # a query may be encoded in its own thread
         for thread in self._threads:
             thread.join()
         self._encoder.close()
@@ -381,10 +383,12 @@ class BatchingEncoder(Encoder):
 
     def _ask(self, request: _Request) -> dict[str, Vectors]:
         check_cancelled()
-        self._accept(request)
+        parts = self._accept(request)
         try:
             with on_cancel(partial(self._give_up, request)):
-                if not request.waiting.acquire(timeout=self._deadline):
+                if parts:
+                    self._encode(request.kind, parts)
+                elif not request.waiting.acquire(timeout=self._deadline):
                     self._expire(request)
                     request.waiting.acquire()
             check_cancelled()
@@ -393,16 +397,21 @@ class BatchingEncoder(Encoder):
             raise
         return request.outcome()
 
-    def _accept(self, request: _Request) -> None:
+    def _accept(self, request: _Request) -> list[_Part]:
+        """Put a request into its queue. Return the batch of a query that finds nothing under way."""
         with self._changed:
             if self._closed:
                 raise BackendError("the encoder is closed")
             if self._waiting >= self._limit:
                 raise self._overloaded(f"{self._waiting} requests to encode are waiting, and no more are accepted")
             queue = self._queues[request.kind]
+            is_alone = not self._under_way and not self._waiting
             queue.put(request)
+            if is_alone and request.kind == "query" and len(request.items) == 1:
+                return self._begin(request.kind)
             if len(queue.requests) == 1 or queue.is_full:  # else a thread waits for more already, or is busy
                 self._changed.notify()
+            return []
 
     def _give_up(self, request: _Request) -> None:
         """Encode no more of a request; nobody waits for it any longer."""
@@ -442,24 +451,36 @@ class BatchingEncoder(Encoder):
                 kind = self._next_kind()
                 if kind is None:
                     return
-                queue = self._queues[kind]
-                parts = queue.take()
-                count = sum(part.end - part.start for part in parts)
-                queue.under_way += count
-                for part in parts:
-                    part.request.under_way += 1
-            begun = time.monotonic()
-            with together("batch", {"vlmsearch.kind": kind, "vlmsearch.count": count}, [p.request.span for p in parts]):
-                outcomes = self._outcomes(kind, parts)
-            seconds = time.monotonic() - begun
-            with self._changed:
-                queue.note(parts, count, seconds)
-                self._batches += 1
-                self._items += count
-                for part, outcome in zip(parts, outcomes):
-                    self._deal(part, outcome)
-            if self._on_batch:
-                self._on_batch(Batch(kind, count, len(parts), seconds))
+                parts = self._begin(kind)
+            self._encode(kind, parts)
+
+    def _begin(self, kind: _Lane) -> list[_Part]:
+        """Take the items of a batch, which is under way from now on."""
+        parts = self._queues[kind].take()
+        self._under_way += 1
+        for part in parts:
+            self._queues[kind].under_way += part.end - part.start
+            part.request.under_way += 1
+        return parts
+
+    def _encode(self, kind: _Lane, parts: Sequence[_Part]) -> None:
+        """Encode a batch and deal the vectors out."""
+        count = sum(part.end - part.start for part in parts)
+        begun = time.monotonic()
+        with together("batch", {"vlmsearch.kind": kind, "vlmsearch.count": count}, [p.request.span for p in parts]):
+            outcomes = self._outcomes(kind, parts)
+        seconds = time.monotonic() - begun
+        with self._changed:
+            self._under_way -= 1
+            self._queues[kind].note(parts, count, seconds)
+            self._batches += 1
+            self._items += count
+            for part, outcome in zip(parts, outcomes):
+                self._deal(part, outcome)
+            if self._waiting or self._closed:  # a thread waits for its turn, or all are to end
+                self._changed.notify_all()
+        if self._on_batch:
+            self._on_batch(Batch(kind, count, len(parts), seconds))
 
     def _next_kind(self) -> _Lane | None:
         """Return the kind whose turn it is, as soon as a batch is to begin. None when all is done."""
@@ -467,7 +488,7 @@ class BatchingEncoder(Encoder):
             ready = [kind for kind in self._turns if self._queues[kind].requests]
             if not ready and self._closed:
                 return None
-            if not ready:
+            if not ready or self._under_way == len(self._threads):
                 self._changed.wait()
                 continue
             waits = {kind: self._wait_for_more(self._queues[kind]) for kind in ready}

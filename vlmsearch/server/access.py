@@ -20,6 +20,7 @@ from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.errors import ApiError, error_answer
 from vlmsearch.server.limits import BodyLimits, TokenBuckets
+from vlmsearch.server.monitoring import CLIENT_GONE
 from vlmsearch.server.settings import INDEX_NAME, ServerSettings
 from vlmsearch.server.tokens import Token, TokenFile
 
@@ -30,11 +31,6 @@ _MAX_SESSIONS = 100
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PUBLIC = frozenset({"/", "/healthz", "/readyz", "/api/v1/session"})
 _PUBLIC_FOLDER = "/page/"
-_CLIENT_GONE = 499
-"""The status in the audit line of a request whose client has gone.
-
-It did not wait for the answer. The number is that of nginx.
-"""
 _LOG = logging.getLogger(__name__)
 _AUDIT = logging.getLogger("vlmsearch.audit")
 _HEADERS = {
@@ -184,7 +180,7 @@ class Access:
         state = scope.setdefault("state", {})
         state["caller"] = caller = self._caller(scope)
         state["find_caller"] = partial(self._caller, scope)
-        status = _CLIENT_GONE
+        status = CLIENT_GONE
 
         async def answer(message: Message) -> None:
             nonlocal status

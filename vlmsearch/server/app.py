@@ -76,6 +76,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     app.state.metrics = Metrics(service)
     app.state.readiness = health.Readiness(service)
+    app.router.routes.append(search.fast_search)
     add_handlers(app)
     add_middleware(app, service)
     for routes in (health, metrics, search, documents, answers, jobs, session, openai, rerank):

@@ -31,6 +31,7 @@ _PLACE_CHARS, _MESSAGE_CHARS = 100, 500
 """Characters that an error quotes of a request, which has keys and names of any length."""
 RETRY_SECONDS = 1.0
 """Seconds after which to try again, where nothing better is known."""
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=to_json)
 _STATUS = {
     "index_mismatch": 409,
     "invalid_request": 400,
@@ -135,7 +136,7 @@ def json_line(content: object) -> str:
 
     What is not ASCII is escaped, so that halves of surrogate pairs can be sent, too.
     """
-    return json.dumps(content, separators=(",", ":"), default=to_json)
+    return _ENCODER.encode(content)
 
 
 def error_of(error: ApiError, request_id: str | None = None) -> ErrorAnswer:

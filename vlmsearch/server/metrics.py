@@ -135,7 +135,7 @@ class _Waiting(Collector):
         self._service = service
 
     def collect(self) -> Iterable[Metric]:
-        busy, waiting = self._service.threads_in_use()
+        busy, waiting = self._service.threads.in_use
         yield GaugeMetricFamily("vlmsearch_threads_busy", "Threads that work for a request.", busy)
         yield GaugeMetricFamily("vlmsearch_threads_waiting", "Requests that wait for a thread.", waiting)
         help = "Jobs that are not over, and the last that are."

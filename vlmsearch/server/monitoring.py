@@ -16,7 +16,7 @@ from vlmsearch.server.metrics import Metrics
 ID_HEADER = "X-Request-ID"
 _GIVEN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_CLIENT_GONE = 499
+CLIENT_GONE = 499
 """The status of a request whose client went before the answer, as in nginx."""
 
 
@@ -62,7 +62,7 @@ class Monitoring:
             try:
                 await self._app(scope, receive, answer)
             finally:
-                status = status or _CLIENT_GONE
+                status = status or CLIENT_GONE
                 route = getattr(scope.get("route"), "path", "")
                 if route:
                     span.set_attribute("http.route", route)

@@ -167,10 +167,6 @@ class Service(Closable):
         """
         return await self.threads.run(lambda: Json(function(*args, **kwargs)))
 
-    def threads_in_use(self) -> tuple[int, int]:
-        """Return the number of threads in use, and that of the waiting calls."""
-        return self.threads.in_use
-
     def stop(self) -> None:
         """Cancel the jobs and end their streams: the service is about to stop."""
         self.is_stopping = True
