@@ -11,14 +11,10 @@ vlmsearch take part, in a process of its own. Each cell has the processor time o
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain, cycle, islice
-from multiprocessing import Pipe
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
@@ -30,9 +26,9 @@ from pgvector import Vector
 from pgvector.psycopg import register_vector
 
 import vlmsearch
-from benchmarks import pgvector_process
+from benchmarks.build_process import Cost, DrawnDocument, Meter, Scored
+from benchmarks.builds import Contender, build
 from benchmarks.common import print_figures
-from benchmarks.pgvector_process import Cost, DrawnDocument, Meter, Scored
 from vlmsearch._util.batching import batches
 from vlmsearch.bench.search import WidenedEncoder, draw_documents, queries_of
 from vlmsearch.registry import open_encoder
@@ -61,38 +57,6 @@ _EXACT = (
 _NEAREST = _EXACT.replace(" + 0", "")
 _CODE = "(binary_quantize(taken)::bit({dim}))"
 _ITERATIVE = "SET LOCAL hnsw.iterative_scan = relaxed_order; SET LOCAL hnsw.ef_search = "
-
-
-class Contender(NamedTuple):
-    """Something that answers calls.
-
-    Attributes:
-        ask: Makes a call by its name, and returns the cost and the answer.
-        can: The names of the calls.
-        prefix: The beginning of the names of its tables.
-    """
-
-    ask: Callable[..., tuple[Cost, Any]]
-    can: Sequence[str]
-    prefix: str
-
-
-@contextmanager
-def build(folder: Path, url: str, prefix: str, dim: int) -> Iterator[Contender]:
-    """Start the process of the build in a folder."""
-    near, far = Pipe()
-    command = [sys.executable, pgvector_process.__file__, str(far.fileno()), f"{url}&table={prefix}", str(dim)]
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    with subprocess.Popen(command, env=environment, pass_fds=[far.fileno()]), near:  # noqa: S603
-        far.close()
-        near.recv()  # its tables are there
-
-        def ask(*request: object) -> tuple[Cost, Any]:
-            near.send(request)
-            cost, answer = near.recv()
-            return Cost(*cost), answer
-
-        yield Contender(ask, ("write", "finish", "words", "search", "nearest"), prefix)
 
 
 class Bare(NamedTuple):
@@ -274,7 +238,7 @@ def main(url: str, against: Path | None, documents: int, timed: int, dim: int, e
         folders = [Path(vlmsearch.__file__).parents[1], *([against] if against else [])]
         contenders = {}
         for n, folder in enumerate(folders):
-            started = build(folder, f"{url}?ef_search={ef_search}", f"build{n}", dim)
+            started = build(folder, f"{url}?ef_search={ef_search}&table=build{n}", dim, f"build{n}")
             contenders[str(folder) if n else "postgresql:"] = stack.enter_context(started)
         numbers = {"dim": dim, "limit": 10, "ef_search": ef_search, "codes": 200}
         contenders |= {name: bare.open(session, **numbers) for name, bare in _BARE.items()}
@@ -290,7 +254,7 @@ def main(url: str, against: Path | None, documents: int, timed: int, dim: int, e
             asked = islice(cycle(queries_of(kind, length)), calls + 1)
             rows += measurement.times(f"words, {name}", "words", [(query, _FILTERS[passing]) for query in asked])
         asked = islice(cycle(queries_of("usual", 2)), calls + 1)
-        rows += measurement.times("Pipeline.search, 2 usual", "search", [(query,) for query in asked])
+        rows += measurement.times("Pipeline.search, 2 usual", "search", [(query, {}) for query in asked])
         strangers = next(drawn_documents(_BATCH, dim, seed=1))[: 3 * calls]
         rows += measurement.recalls(contenders["pgvector, hnsw"].ask, [vector for *_, vector in strangers])
         size = "SELECT sum(pg_total_relation_size(oid)) / %s FROM pg_class WHERE relkind = 'r' AND relname ^@ %s"

@@ -1,22 +1,28 @@
-"""The time of what a user calls to search: words of each frequency, filters, counts and facets, alone and together.
+"""The time of what a user calls to search: in a process, as a command, and over HTTP.
 
-The documents are drawn. Their texts have about 50 terms, whose frequencies fall as those of a language do. A given
-share of the texts has each of some marked words. Their vectors are random. The queries are encoded by a real model, so
-that all of a search is measured; its vectors are brought to the length that is wanted.
+The documents are drawn. Captions have everyday words, whose frequencies fall as those of a language do, a number each,
+and the vectors of a real model. Longer documents have about 50 terms and random vectors of any length, and a given
+share of them has each of some marked words. Queries are encoded by a real model, so that all of a search is measured.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import statistics
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count as numbers
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,14 +42,36 @@ SHARES = {"frequent": 0.4, "usual": 0.1, "rare": 0.0001}
 _MARKED = 8
 _VOCABULARY = 50_000
 _LENGTH = 50
+_WORDS = {
+    "who": "dog cat man woman child boy girl bird horse player rider runner climber dancer tourist worker baby group",
+    "how": "small large brown white black young old wet happy tired red blue green yellow striped grey golden tall",
+    "does": "runs jumps sits sleeps plays walks stands waits swims looks reads eats climbs rides rests smiles sings",
+    "near": "on in near behind under beside across through along over",
+    "place": "beach street park river mountain field house bridge forest garden kitchen market station lake road",
+    "thing": "ball hat umbrella camera bag bicycle stick boat car book guitar flower kite rope helmet fence tree",
+}
+"""The words of captions by their place in them, the most frequent first."""
+_CAPTION = "A {how} {who} {does} {near} the {place} with a {thing}, number {number}"
+_QUERIES = {
+    "2 words": "{how} {who}",
+    "8 words": "{how} {who} {does} {near} the {place} with {thing}",
+    "a code": "number {number}",
+}
 _BATCH = 1000
-_PATIENCE = 600.0
-"""Seconds to wait for a service to start."""
 _FILTERS: dict[str, dict[str, object]] = {
     "1 % of the documents": {"percent": 0},
     "half of them": {"percent": {"$lt": 50}},
 }
-_FACETS = ("percent", "kind", "year")
+FACETS = ("percent", "kind", "year")
+"""The keys of the drawn documents."""
+_IMPORTS = "numpy, onnxruntime, tokenizers, click"
+
+
+class Queries(NamedTuple):
+    """Some queries, and what they are called."""
+
+    name: str
+    texts: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -52,11 +80,14 @@ class SearchFigure:
 
     Attributes:
         what: The kind of call.
-        words: The words of the queries, and their number.
+        words: The words of the queries.
         p50_ms: What a call took, in the middle.
         p99_ms: What 99 of 100 calls did not exceed.
-        cpu_ms: Processor time of a call, of all threads; None where another process did the work.
+        cpu_ms: Processor time of a call, of all threads and processes that did the work; None where the system does
+            not say it.
         rate: Calls a second.
+        memory: Bytes of the processes of a service, with their part of what they share; None for other calls, and on
+            systems other than Linux.
     """
 
     what: str
@@ -65,25 +96,7 @@ class SearchFigure:
     p99_ms: float
     cpu_ms: float | None
     rate: float
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The memory of a process, in bytes.
-
-    Attributes:
-        own: What it shares with no other.
-        mapped: What it maps from files, which all processes that map them share.
-    """
-
-    own: int
-    mapped: int
-
-    @classmethod
-    def of(cls, pid: int | None) -> Memory | None:
-        """Return the memory of a process; None on systems other than Linux."""
-        own, mapped = (proc_bytes(f"{pid}/status", name) for name in ("RssAnon", "RssFile"))
-        return None if own is None or mapped is None else cls(own, mapped)
+    memory: int | None = None
 
 
 class WidenedEncoder(Encoder):
@@ -125,7 +138,7 @@ def marked_words(kind: str) -> list[str]:
 
 
 def draw_documents(count: int, encoder: Encoder, *, seed: int = 0) -> Iterator[list[Record]]:
-    """Yield records of drawn documents, some at a time.
+    """Yield records of drawn documents of 50 words, some at a time.
 
     Args:
         count: Number of documents.
@@ -136,7 +149,6 @@ def draw_documents(count: int, encoder: Encoder, *, seed: int = 0) -> Iterator[l
         Batches of records.
     """
     space = [space for space in encoder.spaces if "text" in space.modalities][-1]
-    field = Field(space.name, "text")
     rng = np.random.default_rng(seed)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     vocabulary = ["".join(word) for word in rng.choice(letters, (_VOCABULARY, 7))]
@@ -148,38 +160,71 @@ def draw_documents(count: int, encoder: Encoder, *, seed: int = 0) -> Iterator[l
         vectors = rng.standard_normal((size, space.dim), np.float32)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         marks = {kind: rng.random((size, _MARKED)) < share for kind, share in SHARES.items()}
-        records = []
+        texts = []
         for i in range(size):
             words = [vocabulary[at] for at in drawn[i]]
             for kind, held in marks.items():
                 words += [word for word, is_held in zip(marked_words(kind), held[i]) if is_held]
-            number = start + i
-            metadata: dict[str, Any] = {
-                "percent": number % 100, "kind": "abcdefgh"[number % 8], "year": 2000 + number % 25
-            }  # fmt: skip
-            document = Document(f"document-{number:09}", " ".join(words), metadata=metadata)
-            records.append(Record(document, {field: vectors[i]}, Stamp(str(number))))
-        yield records
+            texts.append(" ".join(words))
+        yield _records(start, texts, space, vectors)
 
 
-def fill(store: Store, encoder: Encoder, count: int, on_progress: Callable[[int], None] | None = None) -> float:
+def draw_captions(count: int, encoder: Encoder, *, seed: int = 0) -> Iterator[list[Record]]:
+    """Yield records of drawn captions with the encoder's own vectors, some at a time.
+
+    Args:
+        count: Number of captions.
+        encoder: The encoder of the texts.
+        seed: What is drawn.
+
+    Returns:
+        Batches of records.
+    """
+    space = [space for space in encoder.spaces if "text" in space.modalities][-1]
+    rng = random.Random(seed)
+    for start in range(0, count, _BATCH):
+        texts = [_filled(_CAPTION, rng, number % 10_000) for number in range(start, min(start + _BATCH, count))]
+        yield _records(start, texts, space, encoder.encode_texts(texts)[space.name])
+
+
+def _filled(template: str, rng: random.Random, number: int) -> str:
+    """Return a template with drawn words, each as often as it is said in a language: by Zipf's law."""
+    drawn = {}
+    for kind, said in _WORDS.items():
+        words = said.split()
+        (drawn[kind],) = rng.choices(words, [1 / (2 + rank) for rank in range(len(words))])
+    return template.format(number=number, **drawn)
+
+
+def _records(start: int, texts: Sequence[str], space: Space, vectors: Vectors) -> list[Record]:
+    records = []
+    for number, (text, vector) in enumerate(zip(texts, vectors), start):
+        metadata: dict[str, Any] = {"percent": number % 100, "kind": "abcdefgh"[number % 8], "year": 2000 + number % 25}
+        document = Document(f"document-{number:09}", text, metadata=metadata)
+        records.append(Record(document, {Field(space.name, "text"): vector}, Stamp(str(number))))
+    return records
+
+
+def fill(
+    store: Store, encoder: Encoder, drawn: Iterable[Sequence[Record]], on_progress: Callable[[int], None] | None = None
+) -> float:
     """Write drawn documents into an index that is empty.
 
     Args:
         store: The store.
         encoder: The encoder that queries will be encoded with.
-        count: Number of documents.
+        drawn: The documents, in batches.
         on_progress: Function that is called with the number of documents that are written.
 
     Returns:
-        Documents a second, without drawing them.
+        Documents a second of a processor, without drawing them.
     """
     store.bind(encoder.fingerprint, encoder.spaces)
     seconds, written = 0.0, 0
-    for records in draw_documents(count, encoder):
-        start = time.perf_counter()
+    for records in drawn:
+        start = time.process_time()
         store.upsert(records)
-        seconds += time.perf_counter() - start
+        seconds += time.process_time() - start
         written += len(records)
         if on_progress is not None:
             on_progress(written)
@@ -187,97 +232,148 @@ def fill(store: Store, encoder: Encoder, count: int, on_progress: Callable[[int]
 
 
 def measure_searches(
-    pipeline: Pipeline, kinds: Sequence[str], lengths: Sequence[int], *, calls: int, clients: int
+    pipeline: Pipeline, kinds: Sequence[Queries], *, calls: int, clients: int
 ) -> Iterator[SearchFigure]:
     """Time searches of an index of drawn documents.
 
     Args:
         pipeline: The index.
-        kinds: Kinds of words that queries have, of `SHARES`.
-        lengths: Numbers of words that queries have.
+        kinds: Kinds of queries: `caption_queries` or `marked_queries`. The first are asked in all kinds of calls.
         calls: Number of calls of each kind that are timed.
         clients: Number of threads that search at once in the last figure.
 
     Returns:
-        The figures, as they are measured. The first call of a process is the first of them.
+        The figures, as they are measured.
     """
-    store = pipeline.store
-    named = f"{lengths[0]} {kinds[0]}"
-    yield _timed("first search of a process", named, pipeline.search, queries_of(kinds[0], lengths[0]), 1, warm=False)
-    for kind in kinds:
-        for length in lengths:
-            queries = queries_of(kind, length)
-            named = f"{length} {kind}"
-            if isinstance(store, WordSearch):
-                yield _timed("words alone, 100 hits", named, partial(store.search_words, limit=100), queries, calls)
-            yield _timed("search", named, partial(pipeline.search, limit=10), queries, calls)
-    queries, named = queries_of(kinds[0], lengths[0]), f"{lengths[0]} {kinds[0]}"
+    store, search = pipeline.store, partial(pipeline.search, limit=10)
+    for queries in kinds:
+        if isinstance(store, WordSearch):
+            yield _timed("words alone, 100 hits", partial(store.search_words, limit=100), queries, calls)
+        yield _timed("search", search, queries, calls)
     for what, where in _FILTERS.items():
-        yield _timed(f"search, {what}", named, partial(pipeline.search, where=where), queries, calls)
-    counted = partial(pipeline.search, count=True)
-    yield _timed("search, count", named, counted, queries, calls)
-    yield _timed("search, count and 3 facets", named, partial(counted, facets=_FACETS), queries, calls)
-    yield _timed("search, sorted by a key", named, partial(pipeline.search, sort="-year"), queries, calls)
-    yield _together(f"search, {clients} threads", named, partial(pipeline.search, limit=10), queries, calls, clients)
+        yield _timed(f"search, {what}", partial(search, where=where), kinds[0], calls)
+    yield _timed("search, count", partial(search, count=True), kinds[0], calls)
+    yield _timed("search, count and 3 facets", partial(search, count=True, facets=FACETS), kinds[0], calls)
+    yield _timed("search, sorted by a key", partial(search, sort="-year"), kinds[0], calls)
+    yield _timed(f"search, {clients} threads", search, kinds[0], calls, clients)
+
+
+def measure_processes(encoder: str, store: str, queries: Queries, *, calls: int) -> Iterator[SearchFigure]:
+    """Time the search of an index as a command, beside a process that only imports what a search is made of.
+
+    Args:
+        encoder: URL of the model.
+        store: URL of the index.
+        queries: The queries.
+        calls: Number of processes of each kind.
+
+    Returns:
+        The figures. On Windows, which does not say it, their processor time is 0.
+    """
+
+    def run(*arguments: str) -> None:
+        done = subprocess.run([sys.executable, *arguments], capture_output=True, check=False)  # noqa: S603
+        if done.returncode:
+            raise BackendError(f"a process failed: {done.stderr.decode(errors='replace')}")
+
+    search = partial(run, "-m", "vlmsearch", "search", "--encoder", encoder, "--store", store)
+    yield _timed("vlmsearch search", search, queries, calls, clock=_of_children)
+    yield _timed(f"import {_IMPORTS}", lambda _: run("-c", f"import {_IMPORTS}"), queries, calls, clock=_of_children)
 
 
 def measure_http(
-    encoder: str, dim: int, store: str, kind: str, length: int, *, calls: int, clients: int
-) -> tuple[list[SearchFigure], Memory | None]:
-    """Time searches over HTTP, with the service in a process of its own.
+    encoder: str, store: str, queries: Queries, *, workers: int, calls: int, clients: int
+) -> Iterator[SearchFigure]:
+    """Time searches of `vlmsearch serve`. The clients are in a process of their own, as the service is.
 
     Args:
-        encoder: URL of the model that queries are encoded with.
-        dim: The length of its vectors, as for `WidenedEncoder`.
+        encoder: URL of the model.
         store: URL of the index.
-        kind: Kind of the words of the queries, of `SHARES`.
-        length: Their number.
+        queries: The queries.
+        workers: Number of processes of the service.
         calls: Number of requests that are timed for each figure.
         clients: Number of clients that ask at once in the second figure.
 
     Returns:
-        The figures of one client and of many, without processor time, which is the other process's, and the memory of
-        the service; None on systems that do not say it.
+        The figures of one client and of many. The processor time is the service's.
     """
-    figures = []
-    spawn = multiprocessing.get_context("spawn")
-    receiver, sender = spawn.Pipe()
-    server = spawn.Process(target=_serve, args=(encoder, dim, store, sender), daemon=True)
-    server.start()
-    try:
-        if not receiver.poll(_PATIENCE):
-            raise BackendError("the service did not start")
-        with ServiceClient(f"http://127.0.0.1:{receiver.recv()}") as client:
-            ask, queries, named = client.asker("search"), queries_of(kind, length), f"{length} {kind}"
-            for number in (1, clients):
-                what = f"HTTP, {number} client{'s' if number > 1 else ''}"
-                figure = _together(what, named, lambda query: ask([query]), queries, calls, number)
-                figures.append(replace(figure, cpu_ms=None))
-        return figures, Memory.of(server.pid)
-    finally:
-        server.terminate()
-        server.join()
+    alone = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    with _serving(encoder, store, workers) as (url, pid), alone:
+        for number in (1, clients):
+            what = f"HTTP, {number} client{'s' * (number > 1)}" + f", {workers} processes" * (workers > 1)
+            figure = alone.submit(_ask, url, pid, what, queries, calls, number).result()
+            parts = [proc_bytes(f"{own}/smaps_rollup", "Pss") for own in _family(pid)]
+            yield replace(figure, memory=sum(part or 0 for part in parts) or None)
 
 
-def _serve(encoder: str, dim: int, store: str, ready: Connection) -> None:
-    """Run a service of one index, and say at which port."""
-    from vlmsearch.encoders.batching import BatchingEncoder
-    from vlmsearch.pipeline import Pipeline
-    from vlmsearch.registry import open_encoder, open_store
-    from vlmsearch.server.app import create_app
-    from vlmsearch.server.run import HttpServer, listen
-    from vlmsearch.server.service import OpenIndex, Service
-    from vlmsearch.server.settings import IndexSettings, ServerSettings
+@contextmanager
+def _serving(encoder: str, store: str, workers: int) -> Iterator[tuple[str, int]]:
+    """Run the command of the service, and yield its URL and process once it answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "vlmsearch", "serve", "--encoder", encoder, "--store", store, "--port", str(port)]
+    command += ["--generator", "none", *(["--workers", str(workers)] if workers > 1 else [])]
+    with tempfile.TemporaryFile() as log, subprocess.Popen(command, stderr=log) as service:  # noqa: S603
+        try:
+            with ServiceClient(f"http://127.0.0.1:{port}") as client:
+                while not _answers(client):
+                    if service.poll() is not None:
+                        log.seek(0)
+                        raise BackendError(f"the service did not start: {log.read().decode(errors='replace')}")
+                    time.sleep(0.1)
+            yield f"http://127.0.0.1:{port}", service.pid
+        finally:
+            service.terminate()
 
-    index = IndexSettings(store=store, encoder=encoder, generator="")
-    settings = ServerSettings(indexes={"default": index}, port=0)
-    with BatchingEncoder(WidenedEncoder(open_encoder(encoder), dim)) as batching, open_store(store) as opened:
-        pipeline = Pipeline(batching, opened)
-        with Service(settings, {"default": OpenIndex("default", index, pipeline)}) as service:
-            listening = listen(settings)
-            pipeline.search("a word")  # reads the index
-            ready.send(listening.getsockname()[1])
-            HttpServer(create_app(service), service).run(sockets=[listening])
+
+def _answers(client: ServiceClient) -> bool:
+    with suppress(BackendError):
+        return client.documents() >= 0
+    return False
+
+
+def _ask(url: str, pid: int, what: str, queries: Queries, calls: int, clients: int) -> SearchFigure:
+    with ServiceClient(url) as client:
+        ask = client.asker("search")
+        return _timed(what, lambda query: ask([query]), queries, calls, clients, clock=partial(_of_family, pid))
+
+
+def _family(pid: int) -> Iterator[int]:
+    """Yield a process and, on Linux, those that it started."""
+    yield pid
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in file.read_text(encoding="ascii").split():
+            yield from _family(int(child))
+
+
+def _of_family(pid: int) -> float | None:
+    """Return the processor seconds of a process and of those that it started; None on systems other than Linux."""
+    seconds = 0.0
+    for own in _family(pid):
+        stat = Path(f"/proc/{own}/stat")
+        if not stat.exists():
+            return None
+        times = stat.read_text(encoding="utf-8").rpartition(")")[2].split()[11:13]
+        seconds += sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+    return seconds
+
+
+def _of_children() -> float:
+    """Return the processor seconds of the processes that this one started and that have ended."""
+    return sum(os.times()[2:4])
+
+
+def caption_queries() -> list[Queries]:
+    """Return queries of drawn captions."""
+    rng = random.Random(1)
+    return [Queries(name, [_filled(template, rng, 77 * n) for n in range(1, 9)]) for name, template in _QUERIES.items()]
+
+
+def marked_queries() -> list[Queries]:
+    """Return queries of drawn documents of 50 words."""
+    kinds = (("usual", 2), ("frequent", 8), ("rare", 2))
+    return [Queries(f"{length} {kind}", queries_of(kind, length)) for kind, length in kinds]
 
 
 def queries_of(kind: str, length: int) -> list[str]:
@@ -287,32 +383,23 @@ def queries_of(kind: str, length: int) -> list[str]:
 
 
 def _timed(
-    what: str, words: str, call: Callable[[str], object], queries: Sequence[str], calls: int, *, warm: bool = True
-) -> SearchFigure:
-    if warm:
-        call(queries[0])  # what the first call makes is not measured
-    return _together(what, words, call, queries, calls, 1)
-
-
-def _together(
-    what: str, words: str, call: Callable[[str], object], queries: Sequence[str], calls: int, clients: int
-) -> SearchFigure:
-    """Time calls of one thread or several."""
+    what: str, call: Callable[[str], object], queries: Queries, calls: int, clients: int = 1,
+    *, clock: Callable[[], float | None] = time.process_time,
+) -> SearchFigure:  # fmt: skip
+    """Time calls of one thread or several, with the clock of the processors that do the work."""
     turn = numbers()
 
     def timed(_: int) -> float:
-        query = queries[next(turn) % len(queries)]
+        query = queries.texts[next(turn) % len(queries.texts)]
         before = time.perf_counter()
         call(query)
         return time.perf_counter() - before
 
-    cpu, start = time.process_time(), time.perf_counter()
-    if clients == 1:
-        times = list(map(timed, range(calls)))
-    else:
-        with ThreadPoolExecutor(clients) as threads:
-            times = list(threads.map(timed, range(calls)))
-    seconds = time.perf_counter() - start
-    cpu = time.process_time() - cpu
-    p99 = float(np.percentile(times, 99))
-    return SearchFigure(what, words, 1000 * statistics.median(times), 1000 * p99, 1000 * cpu / calls, calls / seconds)
+    with ThreadPoolExecutor(clients) as threads:
+        list(threads.map(timed, range(2 * clients)))  # what first calls make is not measured
+        before, start = clock(), time.perf_counter()
+        times = list(threads.map(timed, range(calls)))
+        seconds, after = time.perf_counter() - start, clock()
+    cpu = None if before is None or after is None else 1000 * (after - before) / calls
+    p50, p99 = 1000 * np.percentile(times, (50, 99))
+    return SearchFigure(what, queries.name, float(p50), float(p99), cpu, calls / seconds)

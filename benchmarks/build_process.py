@@ -1,4 +1,4 @@
-"""The process of one build of vlmsearch that `benchmarks.pgvector` measures.
+"""The process of one build of vlmsearch that `benchmarks.builds` starts.
 
 It is run as a script, with the folder of the build in PYTHONPATH, so that nothing here imports the benchmarks. Requests
 and replies are plain values, which every build can read.
@@ -116,9 +116,15 @@ class MeasuredIndex:
         search = partial(self._store.search, self._field, vector[None], limit=10, where=_parsed(where))
         return lambda: [(hit.id, hit.score) for hit in search()[0]]
 
-    def search(self, query: str) -> Callable[[], Any]:
+    def search(self, query: str, options: dict[str, Any]) -> Callable[[], Any]:
         """Search as a user does."""
-        return lambda: len(self._pipeline.search(query).matches)
+
+        def call() -> Any:
+            shown = self._pipeline.search(query, **options)
+            scores = [(match.document.id, match.score) for match in (*shown.matches, *shown.closest)]
+            return scores, shown.total, {key: dict(counts) for key, counts in shown.facets.items()}
+
+        return call
 
 
 def _parsed(where: dict[str, object] | None) -> object:
