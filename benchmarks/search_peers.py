@@ -77,7 +77,9 @@ def main(documents: int, dim: int, calls: int, against: Path | None, no_peers: b
             rows = []
             for name, call in _CALLS.items():
                 for queries in kinds:
-                    asked = {who: partial(_asked, own, call) for who, own in builds.items()}
+                    asked: dict[str, Callable[[str], tuple[Cost, Any]]] = {
+                        who: partial(_asked, own, call) for who, own in builds.items()
+                    }
                     asked |= {who: partial(_measured, own) for who, own in peers.get(name, {}).items()}
                     cells = _cells(asked, queries, calls, list(builds))
                     rows.append([f"{name}, {queries.name}", *(cells.get(column, "") for column in columns)])

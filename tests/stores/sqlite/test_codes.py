@@ -82,6 +82,27 @@ def test_signs_leave_few_codes_to_compare_in_clusters_and_give_way_elsewhere(
         assert name == "clusters" or sum(compared) >= ROWS
 
 
+def test_signs_are_not_looked_at_where_they_would_tell_nothing(
+    collections: dict[str, Vectors], made: dict[str, CodeTable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    differing = codes._differing
+
+    def counted(signs: codes.Signs, asked: codes.Signs, wanted: codes.Mask | None) -> Vectors:
+        looks.append(len(signs))
+        return differing(signs, asked, wanted)
+
+    monkeypatch.setattr(codes, "_differing", counted)
+    query = collections["clusters"][11]
+    cosines = collections["clusters"] @ query
+    for bar, is_told in ((0.1, False), (0.9, True)):
+        looks.clear()
+        compared = made["clusters"].compared(query, ROWS, None)
+        compared.leading(76)
+        assert set(np.flatnonzero(cosines >= bar)) <= set(compared.above(bar).tolist())
+        assert bool(looks) == is_told
+
+
 def test_bits_differ_as_angles_do(collections: dict[str, Vectors]) -> None:
     vectors = collections["biased"][:2000]
     signs = signs_of(vectors)

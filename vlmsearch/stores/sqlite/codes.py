@@ -29,6 +29,7 @@ import numpy as np
 import simsimd
 from numpy.typing import NDArray
 
+from vlmsearch.stores.postings import span_of
 from vlmsearch.types import Vectors
 
 BLOCK = 2**15
@@ -47,8 +48,8 @@ _MANY = 2**14
 
 It is a search over all of them.
 """
-_SAMPLED = 8
-"""One in so many documents tells how much the bits of the nearest differ."""
+_SAMPLED, _RUN = 8, 1024
+"""One in so many documents tells how much the bits of the nearest differ, and how many of them lie together."""
 
 _T = TypeVar("_T")
 Codes = NDArray[np.int8]
@@ -163,7 +164,7 @@ class CodeTable:
     def __init__(self, dim: int, blocks: tuple[CodeBlock, ...] = ()) -> None:
         self.dim = dim
         self._blocks = blocks
-        self._has: Mask | None = None
+        self._steps: Vectors | None = None
 
     def with_rows(self, rows: CodeRows) -> CodeTable:
         """Return the table with rows added, whose numbers are places."""
@@ -186,14 +187,15 @@ class CodeTable:
         """Return the places of all documents."""
         return np.concatenate([np.empty(0, np.int64), *(block.numbers for block in self.blocks())])
 
-    def has(self, count: int) -> Mask:
-        """Return for each of ``count`` places whether it has a code; not to be changed."""
-        has = self._has
-        if has is None or len(has) != count:
-            has = np.zeros(count, np.bool_)
-            has[self.places()] = True
-            self._has = has
-        return has
+    def steps(self, count: int) -> Vectors:
+        """Return the steps at ``count`` places, 0 for one without a code; not to be changed."""
+        steps = self._steps
+        if steps is None or len(steps) != count:
+            steps = np.zeros(count, np.float32)
+            for block in self.blocks():
+                steps[span_of(block.numbers)] = block.steps
+            self._steps = steps
+        return steps
 
     def nearest(self, query: Vectors, limit: int, passing: Mask | None) -> Places:
         """Return places among which the ``limit`` best of those ``passing`` are, in no order.
@@ -203,7 +205,7 @@ class CodeTable:
         (step,), code = quantise(query[None])
         compare = _Comparison(code, float(step), limit)
         blocks = self.blocks()
-        wanted = [None if passing is None else passing[rows.numbers] for rows in blocks]
+        wanted = [None if passing is None else passing[span_of(rows.numbers)] for rows in blocks]
         chosen = self._by_signs(query, blocks, wanted, compare)
         if chosen is not None:
             return compare.best(_joined([compare.dots(rows, mask) for rows, mask in zip(blocks, chosen)]))
@@ -222,21 +224,16 @@ class CodeTable:
         """
         return FieldCosines(self, query, count, passing)
 
-    def cosines(self, query: Vectors, count: int, wanted: Mask | None) -> tuple[Vectors, Vectors]:
-        """Return the cosines of wanted rows with a query of shape (dim,). Their errors at most come with them.
-
-        Both have an entry for each of ``count`` places; a cosine is NaN where nothing is.
-        """
-        (step,), code = quantise(query[None])
-        compare = _Comparison(code, float(step), 0)
-        cosines, errors = np.full(count, np.nan, np.float32), np.zeros(count, np.float32)
+    def cosines(self, compare: _Comparison, count: int, wanted: Mask | None) -> Vectors:
+        """Return the cosines of wanted rows at ``count`` places; NaN where nothing is."""
+        cosines = np.full(count, np.nan, np.float32)
 
         def fill(block: CodeRows) -> None:
-            places, dots, steps = compare.dots(block, None if wanted is None else wanted[block.numbers])
-            cosines[places], errors[places] = dots * step, compare.errors(steps)
+            places, dots, _ = compare.dots(block, None if wanted is None else wanted[span_of(block.numbers)])
+            cosines[span_of(block.numbers) if len(places) == len(block) else places] = dots * compare.step
 
         _on_each(fill, self.blocks())
-        return cosines, errors
+        return cosines
 
     def __len__(self) -> int:
         return sum(block.used for block in self._blocks)
@@ -249,7 +246,7 @@ class CodeTable:
         asked = signs_of(query[None])
 
         def count(block: CodeRows) -> tuple[CodeRows, Vectors]:
-            return block, _differing(block.signs, asked, None if passing is None else passing[block.numbers])
+            return block, _differing(block.signs, asked, None if passing is None else passing[span_of(block.numbers)])
 
         return _on_each(count, self.blocks())
 
@@ -299,15 +296,12 @@ class FieldCosines:
         self._query = query
         self._count = count
         self._passing = passing
+        self._compared = len(table) if passing is None else int(np.count_nonzero(passing))
         self._listed: tuple[float, Vectors] | None = None
 
     @functools.cached_property
-    def _all(self) -> tuple[Vectors, Vectors]:
-        return self._table.cosines(self._query, self._count, self._passing)
-
-    @functools.cached_property
-    def _bits(self) -> list[tuple[CodeRows, Vectors]]:
-        return self._table.differing(self._query, self._passing)
+    def _all(self) -> Vectors:
+        return self._table.cosines(self._comparison, self._count, self._passing)
 
     @functools.cached_property
     def _comparison(self) -> _Comparison:
@@ -316,64 +310,71 @@ class FieldCosines:
 
     @property
     def _is_dense(self) -> bool:
-        return "_all" in vars(self) or len(self._table) < _MANY
+        return "_all" in vars(self) or self._compared < _MANY
 
     def leading(self, count: int) -> Places:
         """Return the places of about so many documents, probably the nearest ones."""
         if self._is_dense:
-            values, _ = self._all
-            return np.flatnonzero(values >= -_about(-values[::_SAMPLED], count // _SAMPLED))
-        cut = _about(np.concatenate([bits[::_SAMPLED] for _, bits in self._bits]), count // _SAMPLED)
-        return np.concatenate([block.numbers[bits <= cut] for block, bits in self._bits])
+            return np.flatnonzero(self._all >= -_about(-self._all[::_SAMPLED], count // _SAMPLED))
+        places, cosines = self._sample
+        return places[cosines >= -_about(-cosines, count)]
 
     @functools.cached_property
-    def _some(self) -> tuple[Mask, Vectors, Vectors]:
-        """Return the places whose codes were compared, with cosines and errors: zeros take no memory yet."""
-        return np.zeros(self._count, np.bool_), np.zeros(self._count, np.float32), np.zeros(self._count, np.float32)
+    def _sample(self) -> tuple[Places, Vectors]:
+        """Return the places and the cosines of one in `_SAMPLED` documents: runs, as memory is read in its order."""
+        starts = range(0, BLOCK, _SAMPLED * _RUN)
+        blocks = [block[start : start + _RUN] for block in self._table.blocks() for start in starts]
+        wanted = [None if self._passing is None else self._passing[block.numbers] for block in blocks]
+        places, dots, _ = _joined(list(map(self._comparison.dots, blocks, wanted)))
+        return places, self._learn(places, dots)
 
-    def _learn(self, places: Places, dots: Vectors, steps: Vectors) -> None:
-        known, values, errors = self._some
-        known[places], values[places] = True, dots * self._comparison.step
-        errors[places] = self._comparison.errors(steps)
+    @functools.cached_property
+    def _some(self) -> tuple[Mask, Vectors]:
+        """Return the places whose codes were compared, and the cosines: zeros take no memory yet."""
+        return np.zeros(self._count, np.bool_), np.zeros(self._count, np.float32)
+
+    def _learn(self, places: Places, dots: Vectors) -> Vectors:
+        """Keep dot products of codes as cosines, and return these."""
+        known, values = self._some
+        cosines = dots * self._comparison.step
+        known[places], values[places] = True, cosines
+        return cosines
 
     def above(self, cosine: float) -> Places:
         """Return the places of all documents whose cosine may be ``cosine`` or more."""
-        if not self._is_dense and cosine > 0:
-            max_bits = self._table.max_bits(math.acos(min(cosine, 1.0)) / math.pi)
-            chosen = [(block, bits <= max_bits) for block, bits in self._bits]
-            if sum(np.count_nonzero(mask) for _, mask in chosen) * _FEW <= len(self._table):
-                places, dots, steps = _joined([self._comparison.dots(block, mask) for block, mask in chosen])
-                self._learn(places, dots, steps)
-                self._listed = cosine, np.sort(dots * self._comparison.step)
+        if not self._is_dense:
+            max_bits = self._table.max_bits(math.acos(min(1.0, max(-1.0, cosine))) / math.pi)
+            near = self._sample[1] >= math.cos(math.pi * min(1.0, max_bits / self._table.dim))
+            if np.count_nonzero(near) * _FEW <= len(near):
+                differ = self._table.differing(self._query, self._passing)
+                chosen = [(block, bits <= max_bits) for block, bits in differ]
+                places, dots, _ = _joined([self._comparison.dots(block, mask) for block, mask in chosen])
+                self._listed = cosine, np.sort(self._learn(places, dots))
                 return places
-        values, errors = self._all
-        return np.flatnonzero(values >= np.float32(cosine - float(errors.max(initial=0))))
+        max_error = self._comparison.errors(self._table.steps(self._count).max(initial=0))
+        return np.flatnonzero(self._all >= np.float32(cosine - float(max_error)))
 
     def at(self, places: Places) -> tuple[Vectors, Vectors]:
         """Return the cosines of documents, whose places rise, and their errors at most. It is NaN for those without."""
-        if self._is_dense:
-            values, errors = self._all
-            return values[places], errors[places]
-        known, values, errors = self._some
-        unknown = places[~known[places]]
-        if len(unknown):
+        is_dense = self._is_dense or len(places) * _SPARSE > len(self._table)
+        known, values = (None, self._all) if is_dense else self._some
+        if known is not None and len(unknown := places[~known[places]]):
             known[unknown], values[unknown] = True, np.nan
             for block in self._table.blocks():
                 ends = (block.numbers[0], block.numbers[-1] + 1) if len(block) else (0, 0)
                 first, last = np.searchsorted(unknown, ends)
                 if first < last:
                     rows, there = find(block.numbers, unknown[first:last])
-                    self._learn(*self._comparison.picked(block, rows[there]))
-        return values[places], errors[places]
+                    self._learn(*self._comparison.picked(block, rows[there])[:2])
+        return values[places], self._comparison.errors(self._table.steps(self._count)[places])
 
     def ranks(self, places: Places) -> NDArray[np.int64]:
         """Return the rank of documents among all that pass, from 1. It is 0 where the field does not find them."""
         values, _ = self.at(places)
         ranks = np.zeros(len(places), np.int64)
         if self._is_dense:
-            compared = self._all[0]
             for at in np.flatnonzero(~np.isnan(values)).tolist():
-                ranks[at] = 1 + np.count_nonzero(compared > values[at])
+                ranks[at] = 1 + np.count_nonzero(self._all > values[at])
         elif self._listed is not None:
             bar, listed = self._listed
             ranked = values >= bar

@@ -89,7 +89,9 @@ class Column:
 
     def counts(self, places: NDArray[np.int64]) -> dict[Scalar, int]:
         """Count the values that these documents have, the most frequent first, then by value."""
-        listed = self.listed[np.isin(self.listed[:, 0], places), 1]
+        listed = self.listed[:, 1]
+        if len(listed):
+            listed = listed[np.isin(self.listed[:, 0], places)]
         kinds = np.concatenate([self.kinds[places], np.full(len(listed), _STRING)])
         numbers = np.concatenate([self.numbers[places], listed])
         counted: dict[Scalar, int] = {}

@@ -38,7 +38,7 @@ class SqliteOverview:
     def has(self, fields: Collection[Field]) -> NDArray[np.bool_]:
         """Return for each place whether its document has a vector of any of these fields. Do not change it."""
         count = len(self.passing)
-        masks = [self._view.codes[field][1].has(count) for field in fields]
+        masks = [self._view.codes[field][1].steps(count) > 0 for field in fields]
         return functools.reduce(np.logical_or, masks) if masks else np.zeros(count, np.bool_)
 
     def exact(self, field: Field, query: Vectors, places: Places) -> NDArray[np.float32]:
