@@ -76,7 +76,7 @@ def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
     store, queries = f"sqlite:{tmp_path / 'none'}", caption_queries()[0]
     with pytest.raises(BackendError, match="a process failed: Error: no index at"):
         list(measure_processes("nothing:", store, queries, calls=1))
-    with pytest.raises(BackendError, match="the service did not start: Error: .*nothing"):
+    with pytest.raises(BackendError, match=r"the service did not start: Error: .*nothing"):
         list(measure_http("nothing:", store, queries, workers=1, calls=1, clients=1))
 
 
