@@ -76,7 +76,7 @@ def bench_search(
             f.what,
             f.words,
             *("" if n is None else f"{n:.2f}" for n in (f.p50_ms, f.p99_ms, f.cpu_ms)),
-            f"{f.rate:.0f}",
+            f"{f.rate:.1f}",
             "" if f.memory is None else f"{f.memory >> 20:,}",
         )
         for f in figures
