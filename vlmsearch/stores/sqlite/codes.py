@@ -49,7 +49,7 @@ _MANY = 2**14
 It is a search over all of them.
 """
 _SAMPLED, _RUN = 8, 1024
-"""One in so many documents tells how much the bits of the nearest differ, and how many of them lie together."""
+"""One in so many documents tells how near the nearest are, and so many lie together."""
 
 _T = TypeVar("_T")
 Codes = NDArray[np.int8]
