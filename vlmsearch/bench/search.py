@@ -350,7 +350,8 @@ def _family(pid: int) -> Iterator[int]:
 def _of_family(pid: int) -> float | None:
     """Return the processor seconds of a process and of those that it started.
 
-    None on systems other than Linux."""
+    None on systems other than Linux.
+    """
     seconds = 0.0
     for own in _family(pid):
         stat = Path(f"/proc/{own}/stat")
