@@ -8,7 +8,7 @@ vlmsearch take part, each in a process of its own. Needs `pip install lancedb ta
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain, cycle, islice
@@ -96,7 +96,7 @@ def _measured(search: Callable[[str], object], query: str) -> tuple[Cost, Any]:
 
 
 def _written(builds: dict[str, Contender], batches: Sequence[list[Record]]) -> dict[str, float]:
-    """Write all documents in turns, and return how many are written in a second of a processor."""
+    """Write all documents in turns, and return documents a second of a processor."""
     used = dict.fromkeys(builds, 0.0)
     for records in batches:
         plain = [(r.document.id, r.document.text, dict(r.document.metadata), *r.vectors.values()) for r in records]
@@ -106,7 +106,7 @@ def _written(builds: dict[str, Contender], batches: Sequence[list[Record]]) -> d
 
 
 def _cells(
-    contenders: dict[str, Callable[[str], tuple[Cost, Any]]], queries: Queries, calls: int, builds: list[str]
+    contenders: Mapping[str, Callable[[str], tuple[Cost, Any]]], queries: Queries, calls: int, builds: list[str]
 ) -> dict[str, str]:
     """Make calls in turns, and return the cells of a row by column. The first call of each query does not count."""
     asked = [*queries.texts, *islice(cycle(queries.texts), calls)]

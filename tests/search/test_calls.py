@@ -21,7 +21,7 @@ COUNTED: dict[str, tuple[dict[str, Any], int, float]] = {
     "a code": ({}, 2700, 1.25),
     "count and facets": ({"count": True, "facets": FACETS}, 3900, 1.4),
 }
-"""Options of searches, the calls that they may make, and their growth among 20 times as many documents.
+"""Options of searches, their calls at most, and the growth among 20 times the documents.
 
 The calls that grow are those by document: of the few whose code leaves open whether they belong to the page or the
 count, and more lie so close among many.

@@ -259,9 +259,7 @@ def measure_searches(
 
 
 def measure_processes(encoder: str, store: str, queries: Queries, *, calls: int) -> Iterator[SearchFigure]:
-    """Time a search as a command.
-
-    Beside it is a process that only imports what a search is made of.
+    """Time the command that searches an index, beside a process that only imports its libraries.
 
     Args:
         encoder: URL of the model.
@@ -347,7 +345,10 @@ def _family(pid: int) -> Iterator[int]:
 
 
 def _of_family(pid: int) -> float | None:
-    """Return the processor seconds of a process and its children; None outside Linux."""
+    """Return the processor seconds of a process and of those that it started.
+
+    None on systems other than Linux.
+    """
     seconds = 0.0
     for own in _family(pid):
         stat = Path(f"/proc/{own}/stat")
@@ -385,7 +386,7 @@ def _timed(
     what: str, call: Callable[[str], object], queries: Queries, calls: int, clients: int = 1,
     *, clock: Callable[[], float | None] = time.process_time,
 ) -> SearchFigure:  # fmt: skip
-    """Time calls of one thread or several, by the clock of what does the work."""
+    """Time calls of one thread or several, with the clock of their processors."""
     turn = numbers()
 
     def timed(_: int) -> float:
