@@ -322,9 +322,9 @@ class FieldCosines:
     @functools.cached_property
     def _sample(self) -> tuple[Places, Vectors]:
         """Return the places and the cosines of one in `_SAMPLED` documents: runs, as memory is read in its order."""
-        starts = range(0, BLOCK, _SAMPLED * _RUN)
-        blocks = [block[start : start + _RUN] for block in self._table.blocks() for start in starts]
-        wanted = [None if self._passing is None else self._passing[block.numbers] for block in blocks]
+        step = _SAMPLED * _RUN
+        blocks = [b[start : start + _RUN] for b in self._table.blocks() for start in range(0, len(b), step)]
+        wanted = [None if self._passing is None else self._passing[span_of(block.numbers)] for block in blocks]
         places, dots, _ = _joined(list(map(self._comparison.dots, blocks, wanted)))
         return places, self._learn(places, dots)
 
