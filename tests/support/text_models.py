@@ -1,14 +1,15 @@
-"""Text checkpoints of every family with random weights, over tokenizers that are trained here on a few sentences."""
+"""Text checkpoints of every family with random weights, over tokenizers of a few sentences' words."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from tests.support.checkpoints import save
 from vlmsearch.building.verify import tokenizer_cases
@@ -116,30 +117,30 @@ def text_tokenizer(family: TextFamily, size: int = _TINY_VOCABULARY) -> Any:
 
 @cache
 def _wordpiece(size: int, *special: str) -> dict[str, int]:
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    _train(tokenizer, trainers.WordPieceTrainer(vocab_size=size, special_tokens=list(special)))
-    return tokenizer.get_vocab()
+    words = _words(normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer())
+    letters = sorted({letter for word in words for letter in word})
+    pieces = [*special, *letters, *(f"##{letter}" for letter in letters), *words[: size // 2]]
+    return {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
 
 
 @cache
 def _unigram(size: int) -> list[tuple[str, float]]:
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    trainer = trainers.UnigramTrainer(vocab_size=size, special_tokens=special, unk_token="<unk>")
-    _train(tokenizer, trainer)
-    return [(piece, score) for piece, score in json.loads(tokenizer.to_str())["model"]["vocab"]]
+    space = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    words = _words(normalizers.NFC(), space)
+    scores = dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", "<mask>"], 0.0)
+    scores |= dict.fromkeys(sorted({letter for word in words for letter in word}), -20.0)
+    scores |= {word: -5 - i / size for i, word in enumerate(words[: size // 2])}
+    return list(scores.items())
 
 
 @cache
 def _pairs(size: int, *special: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=list(special), initial_alphabet=_LETTERS)
-    _train(tokenizer, trainer)
-    return tokenizer.get_vocab(), [(one, other) for one, other in json.loads(tokenizer.to_str())["model"]["merges"]]
+    words = _words(normalizers.NFC(), pre_tokenizers.ByteLevel(add_prefix_space=False))
+    merges = list(dict.fromkeys((word[:i], word[i]) for word in words for i in range(1, len(word))))
+    letters = sorted(_LETTERS)
+    merges = merges[: size - len(letters) - len(special)]
+    pieces = dict.fromkeys([*special, *letters, *(left + right for left, right in merges)])
+    return {piece: i for i, piece in enumerate(pieces)}, merges
 
 
 def _modern(size: int) -> Any:
@@ -160,9 +161,11 @@ def _modern(size: int) -> Any:
     )  # fmt: skip
 
 
-def _train(tokenizer: Tokenizer, trainer: Any) -> None:
-    trainer.show_progress = False
-    tokenizer.train_from_iterator([text for text in tokenizer_cases(1500) if 0 < len(text) < 1000], trainer)
+def _words(normalizer: Any, splitter: Any) -> list[str]:
+    """The words of the texts, frequent ones first; a trained vocabulary would be another one in each process."""
+    texts = [normalizer.normalize_str(text) for text in tokenizer_cases(1500) if 0 < len(text) < 1000]
+    found = Counter(word for text in texts for word, _ in splitter.pre_tokenize_str(text))
+    return sorted(found, key=lambda word: (-found[word], word))
 
 
 def _tiny(family: TextFamily) -> dict[str, object]:
