@@ -27,6 +27,8 @@ from vlmsearch.types import WORDS, Field, FieldScore, Match, Scalar
 
 _BLOCK = 2**13
 """Documents that are judged at a time: their numbers stay in the processor's cache."""
+_KINDS = 254
+"""Documents are of so many kinds by what their words say, beside those that share no word and those without a text."""
 _ROUNDING = 1e-4
 """The error that values in 32 bits may have."""
 _Numbers: TypeAlias = NDArray[np.float64]
@@ -227,37 +229,49 @@ class _QueryValues:
         One that reaches it does so by its words alone, or has a field that says its part of what is needed at least.
         """
         needed = min_log_odds - PRIOR
-        needed_each = needed / (len(self.cosines) + (self.words is not None))
         may = np.zeros(len(self.has_text), np.bool_)
+        kinds, said = self._said_by_words
+        groups = {self.evidence[str(field_)].best_of or str(field_) for field_ in self.cosines}
         for field_, known in self.cosines.items():
-            value = self._min_value(str(field_), needed_each, self.evidence[str(field_)])
-            if value <= 1 + _ROUNDING:
-                may[known.above(max(value - _ROUNDING, -2.0))] = True
+            values = self._min_value(str(field_), (needed - said) / len(groups))
+            if values.min() <= 1 + _ROUNDING:
+                may[known.above(values - _ROUNDING, kinds)] = True
         if self.words is not None:
-            beside, alone = self._min_value(WORDS, needed_each, self.evidence[WORDS]), self.evidence[WORDS].alone
+            alone = self.evidence[WORDS].alone
             assert alone is not None  # noqa: S101 - that of words
             text_doubt, name_doubt = alone.doubt
-            held_by_all = alone.held if min_log_odds <= alone.held_log_odds else math.inf
             # by the words alone: of a name, and of a text with a vector, they have to say more
-            by_kind = [self._min_value(WORDS, needed + doubt, alone) for doubt in (0.0, name_doubt, text_doubt)]
-            by_kind = [max(min(value, beside, held_by_all) - _ROUNDING, 0.0) for value in by_kind]
-            held, scores = (of_held[self.held[1] > np.float32(min(by_kind))] for of_held in self.held)
-            kinds = np.where(self.has_text[held], 2 * self.has_vector[held], 1)
-            may[held[scores > np.array(by_kind, np.float32)[kinds]]] = True
+            values = self._min_value(WORDS, needed + np.array([0.0, name_doubt, text_doubt]), alone)
+            held_by_all = alone.held if min_log_odds <= alone.held_log_odds else math.inf
+            values = np.minimum(values, min(self._min_value(WORDS, np.array([needed])).item(), held_by_all))
+            values = np.maximum(values - _ROUNDING, 0.0).astype(np.float32)
+            held, scores = (of_held[self.held[1] > values.min()] for of_held in self.held)
+            may[held[scores > values[np.where(self.has_text[held], 2 * self.has_vector[held], 1)]]] = True
         places = np.flatnonzero(may & self.overview.passing)
         if len(places) > _BLOCK:  # bounds tell that few of them may
             upper = replace(self, evidence={name: replace(of, is_upper=True) for name, of in self.evidence.items()})
             places = places[upper.log_odds(places, 1) >= min_log_odds - _ROUNDING]
         return places[self.log_odds(places, 1) >= min_log_odds]
 
-    def _min_value(self, name: str, said: float, evidence: Evidence | WordsAlone) -> float:
-        """Return the value from which on a field adds ``said`` to the log-odds.
+    @functools.cached_property
+    def _said_by_words(self) -> tuple[NDArray[np.uint8], _Numbers]:
+        """Return the kind of each document by its words, and what they add to the log-odds of each kind at most."""
+        if self.words is None:
+            return np.zeros(len(self.has_text), np.uint8), np.zeros(1)
+        highest = float(self.words.max(initial=0)) or 1.0
+        kinds = np.minimum(np.ceil(self.words * np.float32(_KINDS / highest)), _KINDS).astype(np.uint8)
+        kinds[~self.has_text] = _KINDS + 1  # where words are of a file's name
+        evidence = self.evidence[WORDS].of(np.linspace(0, highest * (1 + 1e-5), _KINDS + 1) + 1e-5)
+        return kinds, np.append(self.shares[WORDS] * evidence, 0.0)
 
-        It is -inf where nothing is needed.
+    def _min_value(self, name: str, said: _Numbers, evidence: Evidence | WordsAlone | None = None) -> _Numbers:
+        """Return the values from which on a field adds ``said`` to the log-odds.
+
+        They are -inf where nothing is needed.
         """
-        if said <= 0:
-            return -math.inf
-        return evidence.min_value(said / self.shares[name]) if self.shares[name] > 0 else math.inf
+        share = self.shares[name]
+        values = (evidence or self.evidence[name]).min_value(np.maximum(said, 0.0) / share) if share > 0 else math.inf
+        return np.where(said <= 0, -math.inf, values)
 
     def max_error(self, places: Places) -> float:
         """Return how far log-odds from codes may be off."""

@@ -231,12 +231,13 @@ class WordsAlone:
             return np.minimum(evidence, values)
         return evidence - (1 - _BEYOND) * np.maximum(evidence - _FULL_MATCH, 0.0)
 
-    def min_value(self, evidence: float) -> float:
-        """Return the value from which on there is so much evidence."""
-        if not self.is_bounded:
-            evidence += (1 / _BEYOND - 1) * max(evidence - _FULL_MATCH, 0.0)
-        value = (evidence - self.base) / self.slope
-        return max(value, evidence) if self.is_bounded else value
+    def min_value(self, evidence: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the values from which on there is so much evidence."""
+        import numpy as np
+
+        if self.is_bounded:
+            return np.maximum((evidence - self.base) / self.slope, evidence)
+        return (evidence + (1 / _BEYOND - 1) * np.maximum(evidence - _FULL_MATCH, 0.0) - self.base) / self.slope
 
 
 @dataclass(frozen=True)
@@ -286,17 +287,19 @@ class Evidence:
             evidence = evidence - (1 - _BEYOND) * beyond
         return self.weight * evidence
 
-    def min_value(self, evidence: float) -> float:
-        """Return the value from which on there is so much evidence: -inf where every value has it."""
-        said = wanted = evidence / self.weight
-        if said < self.floor + 1e-9 or self.slope <= 0:
-            return -math.inf
+    def min_value(self, evidence: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the values from which on there is so much evidence: -inf where every value has it."""
+        import numpy as np
+
+        always = evidence / self.weight < self.floor + 1e-9
+        said = wanted = np.maximum(evidence / self.weight, self.floor + 1e-9)
         for _ in range(6):  # steps of Newton's, to 13 digits, always from below: the function is concave
             beyond = said - self.bound
-            soft = max(beyond, 0.0) + math.log1p(math.exp(-abs(beyond)))
-            share = 1 - (1 - _BEYOND) * math.exp(beyond - soft)
-            said += (wanted - said + (1 - _BEYOND) * soft) / share
-        return (said + math.log1p(-math.exp(self.floor - said)) - self.base) / self.slope
+            soft = np.maximum(beyond, 0.0) + _softened(beyond)
+            share = 1 - (1 - _BEYOND) * np.exp(beyond - soft)
+            said = said + (wanted - said + (1 - _BEYOND) * soft) / share
+        values = (said + np.log1p(-np.exp(self.floor - said)) - self.base) / (self.slope or 1.0)
+        return np.where(always | (self.slope <= 0), -np.inf, values)
 
 
 def _softened(distance: NDArray[np.float64]) -> NDArray[np.float64]:

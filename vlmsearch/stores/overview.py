@@ -26,8 +26,11 @@ class Cosines(Protocol):
     def leading(self, count: int) -> Places:
         """Return the places of about so many documents, probably the nearest ones."""
 
-    def above(self, cosine: float) -> Places:
-        """Return the places of all documents whose cosine may be ``cosine`` or more."""
+    def above(self, cosines: NDArray[np.float64], kinds: NDArray[np.uint8]) -> Places:
+        """Return the places of all documents whose cosine may be that of their kind, or more.
+
+        ``kinds`` has the place in ``cosines`` of each document's.
+        """
 
     def at(self, places: Places) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the cosines of documents and their errors at most. Those without a vector have NaN."""

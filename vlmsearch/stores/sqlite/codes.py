@@ -48,14 +48,21 @@ _MANY = 2**14
 
 It is a search over all of them.
 """
-_SAMPLED, _RUN = 8, 1024
-"""One in so many documents tells how near the nearest are, and so many lie together."""
+_SAMPLED = 8
+"""One in so many documents tells how near the nearest are."""
+_LEADING = 2
+"""So many times as many as are wanted lead by their signs."""
+_RANKED = 2**12
+"""So many codes are compared at most to tell the ranks of matches."""
+_TOLD = 0.45
+"""The share of bits up to which signs tell documents apart: in half of them any two differ."""
 
 _T = TypeVar("_T")
 Codes = NDArray[np.int8]
 Signs = NDArray[np.uint8]
 Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Kinds = NDArray[np.uint8]
 Candidates: TypeAlias = tuple[Places, Vectors, Vectors]
 """Places, the dot products of their codes with the query's, and their steps.
 
@@ -238,17 +245,19 @@ class CodeTable:
     def __len__(self) -> int:
         return sum(block.used for block in self._blocks)
 
-    def differing(self, query: Vectors, passing: Mask | None) -> list[tuple[CodeRows, Vectors]]:
-        """Return for each block in how many bits its rows differ from a query.
+    def differing(self, query: Vectors, count: int, passing: Mask | None) -> Vectors:
+        """Return in how many bits what is at ``count`` places differs from a query.
 
-        They are infinitely many where not passing.
+        They are infinitely many where nothing is, or does not pass.
         """
-        asked = signs_of(query[None])
+        asked, differ = signs_of(query[None]), np.full(count, np.inf, np.float32)
 
-        def count(block: CodeRows) -> tuple[CodeRows, Vectors]:
-            return block, _differing(block.signs, asked, None if passing is None else passing[span_of(block.numbers)])
+        def fill(block: CodeRows) -> None:
+            span = span_of(block.numbers)
+            differ[span] = _differing(block.signs, asked, None if passing is None else passing[span])
 
-        return _on_each(count, self.blocks())
+        _on_each(fill, self.blocks())
+        return differ
 
     def _by_signs(
         self, query: Vectors, blocks: Sequence[CodeRows], wanted: Sequence[Mask | None], compare: _Comparison
@@ -266,22 +275,20 @@ class CodeTable:
         best, cut = np.partition(sample, [compare.limit // _SAMPLED, first // _SAMPLED])[
             [compare.limit // _SAMPLED, first // _SAMPLED]
         ]
-        many = np.count_nonzero(sample <= self.max_bits(best / self.dim)) * _FEW > 2 * len(sample)
+        many = np.count_nonzero(sample <= self.max_bits(np.cos(np.pi * best / self.dim))) * _FEW > 2 * len(sample)
         if many or not math.isfinite(cut):
             return None
         near = _joined([compare.dots(block, bits <= cut) for block, bits in zip(blocks, differ)])
         if len(near[0]) < compare.limit or len(near[0]) * _FEW > rows:
             return None
-        max_bits = self.max_bits(math.acos(min(1.0, max(-1.0, compare.min_cosine(near)))) / math.pi)
+        max_bits = self.max_bits(compare.min_cosine(near))
         chosen = [bits <= max_bits for bits in differ]
         return chosen if sum(map(np.count_nonzero, chosen)) * _FEW <= rows else None
 
-    def max_bits(self, angle: float) -> float:
-        """Return in how many bits a document may differ within an angle.
-
-        The angle is a share of half a turn.
-        """
-        spread = math.sqrt(min(angle, 0.5) * (1 - min(angle, 0.5)) * self.dim)
+    def max_bits(self, cosines: Any) -> Any:
+        """Return in how many bits a document with such a cosine, or a higher one, may differ."""
+        angle = np.arccos(np.clip(cosines, -1.0, 1.0)) / np.pi  # a share of half a turn
+        spread = np.sqrt(np.minimum(angle, 0.5) * (1 - np.minimum(angle, 0.5)) * self.dim)
         return angle * self.dim + _SIGN_SIGMAS * spread
 
 
@@ -297,7 +304,6 @@ class FieldCosines:
         self._count = count
         self._passing = passing
         self._compared = len(table) if passing is None else int(np.count_nonzero(passing))
-        self._listed: tuple[float, Vectors] | None = None
 
     @functools.cached_property
     def _all(self) -> Vectors:
@@ -312,47 +318,32 @@ class FieldCosines:
     def _is_dense(self) -> bool:
         return "_all" in vars(self) or self._compared < _MANY
 
+    @functools.cached_property
+    def _bits(self) -> Vectors:
+        return self._table.differing(self._query, self._count, self._passing)
+
     def leading(self, count: int) -> Places:
         """Return the places of about so many documents, probably the nearest ones."""
         if self._is_dense:
             return np.flatnonzero(self._all >= -_about(-self._all[::_SAMPLED], count // _SAMPLED))
-        places, cosines = self._sample
-        return places[cosines >= -_about(-cosines, count)]
-
-    @functools.cached_property
-    def _sample(self) -> tuple[Places, Vectors]:
-        """Return the places and the cosines of one in `_SAMPLED` documents: runs, as memory is read in its order."""
-        step = _SAMPLED * _RUN
-        blocks = [b[start : start + _RUN] for b in self._table.blocks() for start in range(0, len(b), step)]
-        wanted = [None if self._passing is None else self._passing[span_of(block.numbers)] for block in blocks]
-        places, dots, _ = _joined(list(map(self._comparison.dots, blocks, wanted)))
-        return places, self._learn(places, dots)
+        return np.flatnonzero(self._bits <= _about(self._bits[::_SAMPLED], _LEADING * count // _SAMPLED))
 
     @functools.cached_property
     def _some(self) -> tuple[Mask, Vectors]:
         """Return the places whose codes were compared, and the cosines: zeros take no memory yet."""
         return np.zeros(self._count, np.bool_), np.zeros(self._count, np.float32)
 
-    def _learn(self, places: Places, dots: Vectors) -> Vectors:
-        """Keep dot products of codes as cosines, and return these."""
-        known, values = self._some
-        cosines = dots * self._comparison.step
-        known[places], values[places] = True, cosines
-        return cosines
-
-    def above(self, cosine: float) -> Places:
-        """Return the places of all documents whose cosine may be ``cosine`` or more."""
+    def above(self, cosines: Vectors, kinds: Kinds) -> Places:
+        """Return the places of all documents whose cosine may be that of their kind, or more."""
         if not self._is_dense:
-            max_bits = self._table.max_bits(math.acos(min(1.0, max(-1.0, cosine))) / math.pi)
-            near = self._sample[1] >= math.cos(math.pi * min(1.0, max_bits / self._table.dim))
-            if np.count_nonzero(near) * _FEW <= len(near):
-                differ = self._table.differing(self._query, self._passing)
-                chosen = [(block, bits <= max_bits) for block, bits in differ]
-                places, dots, _ = _joined([self._comparison.dots(block, mask) for block, mask in chosen])
-                self._listed = cosine, np.sort(self._learn(places, dots))
-                return places
+            max_bits = self._table.max_bits(cosines).astype(np.float32)[kinds]
+            if np.count_nonzero(max_bits > _TOLD * self._table.dim) * _FEW <= self._count:
+                places = np.flatnonzero(self._bits <= max_bits)
+                if len(places) * _FEW <= self._compared:
+                    known, errors = self.at(places)
+                    return places[known >= cosines[kinds[places]] - errors]
         max_error = self._comparison.errors(self._table.steps(self._count).max(initial=0))
-        return np.flatnonzero(self._all >= np.float32(cosine - float(max_error)))
+        return np.flatnonzero(self._all >= (cosines - max_error).astype(np.float32)[kinds])
 
     def at(self, places: Places) -> tuple[Vectors, Vectors]:
         """Return the cosines of documents, whose places rise, and their errors at most. It is NaN for those without."""
@@ -365,7 +356,8 @@ class FieldCosines:
                 first, last = np.searchsorted(unknown, ends)
                 if first < last:
                     rows, there = find(block.numbers, unknown[first:last])
-                    self._learn(*self._comparison.picked(block, rows[there])[:2])
+                    numbers, dots, _ = self._comparison.picked(block, rows[there])
+                    values[numbers] = dots * self._comparison.step
         return values[places], self._comparison.errors(self._table.steps(self._count)[places])
 
     def ranks(self, places: Places) -> NDArray[np.int64]:
@@ -375,10 +367,12 @@ class FieldCosines:
         if self._is_dense:
             for at in np.flatnonzero(~np.isnan(values)).tolist():
                 ranks[at] = 1 + np.count_nonzero(self._all > values[at])
-        elif self._listed is not None:
-            bar, listed = self._listed
-            ranked = values >= bar
-            ranks[ranked] = 1 + len(listed) - np.searchsorted(listed, values[ranked], side="right")
+        else:
+            sample, max_bits = self._bits[::_SAMPLED], self._table.max_bits(values)
+            is_told = np.array([np.count_nonzero(sample <= bits) * _SAMPLED <= _RANKED for bits in max_bits], np.bool_)
+            near = np.flatnonzero(self._bits <= max_bits[is_told].max(initial=-1))
+            listed = np.sort(self.at(near)[0])
+            ranks[is_told] = 1 + len(listed) - np.searchsorted(listed, values[is_told], side="right")
         return ranks
 
 
