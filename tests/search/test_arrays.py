@@ -1,7 +1,7 @@
 """Counts, facets and orders from arrays are those that documents one by one give."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from vlmsearch_mocks import MemoryStore, MockEncoder
 
 from vlmsearch import Document, Matches, Pipeline, Query
-from vlmsearch.search import arrays, relevance
+from vlmsearch.search import arrays
+from vlmsearch.search.fusion import LogOdds, add_up
+from vlmsearch.search.relevance import Evidence
 from vlmsearch.stores.sqlite import codes
 from vlmsearch.stores.sqlite.store import SqliteStore
 
@@ -148,18 +150,38 @@ def test_a_word_that_all_documents_say_does_not_have_all_of_them_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bounds tell that they cannot be among the best."""
-    judged, soften = [0], relevance._softened
+    judged = [0]
 
-    def counted(distance: NDArray[np.float64]) -> NDArray[np.float64]:
-        judged[0] += distance.size
-        return soften(distance)
+    def counted(
+        values: Mapping[str, NDArray[np.float64]],
+        has_text: NDArray[np.bool_],
+        shares: Mapping[str, float],
+        evidence: Mapping[str, Evidence],
+    ) -> LogOdds:
+        judged[0] += 0 if evidence["words"].is_upper else len(has_text)
+        return add_up(values, has_text, shares, evidence)
 
     monkeypatch.setattr(arrays, "_BLOCK", 256)
     with Pipeline(MockEncoder(), SqliteStore(str(tmp_path / "index"))) as pipeline:
         colours = ["red", "green", "blue", "white", "black", "grey"]
         pipeline.add(Document(f"{i}", text=f"a {colours[i % 6]} door, number {i % 500}") for i in range(2000))
         pipeline.search("number 77")
-        monkeypatch.setattr(relevance, "_softened", counted)
+        monkeypatch.setattr(arrays, "add_up", counted)
         matches = pipeline.search("number 77", limit=3)
     assert {match.document.id for match in matches} < {"77", "577", "1077", "1577"}
-    assert 0 < judged[0] < 2000
+    assert 0 < judged[0] < 500
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_document_says_more_than_its_kind(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = (rng.gamma(0.7, 10 ** rng.uniform(-4, 3), 5000) * (rng.random(5000) < 0.6)).astype(np.float32)
+    kinds, highest = arrays.kinds_of(scores)
+    assert (highest[kinds] >= scores).all()
+    assert ((kinds == 0) == (scores == 0)).all()
+    assert (highest[np.maximum(kinds, 1) - 1] <= scores * (1 + 1e-4)).all()
+
+
+def test_documents_without_words_are_of_one_kind() -> None:
+    kinds, highest = arrays.kinds_of(np.zeros(7, np.float32))
+    assert (highest[kinds] == 0).all()

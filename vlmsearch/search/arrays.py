@@ -28,7 +28,7 @@ from vlmsearch.types import WORDS, Field, FieldScore, Match, Scalar
 _BLOCK = 2**13
 """Documents that are judged at a time: their numbers stay in the processor's cache."""
 _KINDS = 254
-"""Documents are of so many kinds by what their words say, beside those that share no word and those without a text."""
+"""Documents that share words are of so many kinds by their BM25."""
 _ROUNDING = 1e-4
 """The error that values in 32 bits may have."""
 _Numbers: TypeAlias = NDArray[np.float64]
@@ -121,6 +121,13 @@ def search_arrays(judge: Judge, overview: Overview, query: ArrayQuery) -> ArrayR
         total=len(best.places) if takes_all else None,
         facets={key: overview.facet(key, best.places) for key in query.facets},
     )
+
+
+def kinds_of(scores: NDArray[np.float32]) -> tuple[NDArray[np.uint8], _Numbers]:
+    """Return the kinds of documents by their BM25, and the highest BM25 of each kind."""
+    highest = float(scores.max(initial=0)) or 1.0
+    kinds = np.ceil(scores * np.float32(_KINDS / highest))
+    return np.minimum(kinds, _KINDS).astype(np.uint8), np.linspace(0, highest, _KINDS + 1) * (1 + 1e-5)
 
 
 def _with_passages(overview: Overview, places: Places) -> Places:
@@ -248,21 +255,19 @@ class _QueryValues:
             held, scores = (of_held[self.held[1] > values.min()] for of_held in self.held)
             may[held[scores > values[np.where(self.has_text[held], 2 * self.has_vector[held], 1)]]] = True
         places = np.flatnonzero(may & self.overview.passing)
-        if len(places) > _BLOCK:  # bounds tell that few of them may
-            upper = replace(self, evidence={name: replace(of, is_upper=True) for name, of in self.evidence.items()})
-            places = places[upper.log_odds(places, 1) >= min_log_odds - _ROUNDING]
-        return places[self.log_odds(places, 1) >= min_log_odds]
+        bounds = self
+        if len(places) > _BLOCK:  # rougher ones take less time
+            bounds = replace(self, evidence={name: replace(of, is_upper=True) for name, of in self.evidence.items()})
+        return places[bounds.log_odds(places, 1) >= min_log_odds - _ROUNDING]
 
     @functools.cached_property
     def _said_by_words(self) -> tuple[NDArray[np.uint8], _Numbers]:
         """Return the kind of each document by its words, and what they add to the log-odds of each kind at most."""
         if self.words is None:
             return np.zeros(len(self.has_text), np.uint8), np.zeros(1)
-        highest = float(self.words.max(initial=0)) or 1.0
-        kinds = np.minimum(np.ceil(self.words * np.float32(_KINDS / highest)), _KINDS).astype(np.uint8)
-        kinds[~self.has_text] = _KINDS + 1  # where words are of a file's name
-        evidence = self.evidence[WORDS].of(np.linspace(0, highest * (1 + 1e-5), _KINDS + 1) + 1e-5)
-        return kinds, np.append(self.shares[WORDS] * evidence, 0.0)
+        kinds, highest = kinds_of(self.words)
+        kinds[~self.has_text] = len(highest)  # where words are of a file's name
+        return kinds, np.append(self.shares[WORDS] * self.evidence[WORDS].of(highest), 0.0)
 
     def _min_value(self, name: str, said: _Numbers, evidence: Evidence | WordsAlone | None = None) -> _Numbers:
         """Return the values from which on a field adds ``said`` to the log-odds.

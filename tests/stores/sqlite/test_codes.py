@@ -82,25 +82,33 @@ def test_signs_leave_few_codes_to_compare_in_clusters_and_give_way_elsewhere(
         assert name == "clusters" or sum(compared) >= ROWS
 
 
-def test_signs_are_not_looked_at_where_they_would_tell_nothing(
-    collections: dict[str, Vectors], made: dict[str, CodeTable], monkeypatch: pytest.MonkeyPatch
+def test_codes_are_all_compared_only_where_signs_tell_nothing(
+    collections: dict[str, Vectors], made: dict[str, CodeTable]
 ) -> None:
-    looks: list[int] = []
-    differing = codes._differing
-
-    def counted(signs: codes.Signs, asked: codes.Signs, wanted: codes.Mask | None) -> Vectors:
-        looks.append(len(signs))
-        return differing(signs, asked, wanted)
-
-    monkeypatch.setattr(codes, "_differing", counted)
     query = collections["clusters"][11]
     cosines = collections["clusters"] @ query
-    for bar, is_told in ((0.1, False), (0.9, True)):
-        looks.clear()
+    kinds = (np.arange(ROWS) % 100 == 0).astype(np.uint8)
+    for bars, compares_all in (((0.1, 0.1), True), ((0.9, 0.1), False), ((2.0, -np.inf), False), ((0.1, 2.0), True)):
         compared = made["clusters"].compared(query, ROWS, None)
-        compared.leading(76)
-        assert set(np.flatnonzero(cosines >= bar)) <= set(compared.above(bar).tolist())
-        assert bool(looks) == is_told
+        places = compared.above(np.array(bars), kinds)
+        assert set(np.flatnonzero(cosines >= np.array(bars)[kinds])) <= set(places.tolist())
+        assert ("_all" in vars(compared)) == compares_all
+        if not compares_all:
+            assert len(places) < ROWS // 8
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_what_leads_by_signs_has_the_nearest_and_ranks_are_those_of_all_codes(
+    collections: dict[str, Vectors], made: dict[str, CodeTable], share: float
+) -> None:
+    passing = None if share == 1 else np.random.default_rng(1).random(ROWS) < share
+    for query in collections["clusters"][:5]:
+        compared, whole = (made["clusters"].compared(query, ROWS, passing) for _ in range(2))
+        nearest = np.sort(np.argsort(-whole._all)[:10])
+        assert set(nearest.tolist()) <= set(compared.leading(76).tolist())
+        known = np.array([1 + np.count_nonzero(whole._all > whole._all[place]) for place in nearest])
+        assert (compared.ranks(nearest) == known).all()
+        assert "_all" not in vars(compared)
 
 
 def test_bits_differ_as_angles_do(collections: dict[str, Vectors]) -> None:

@@ -333,7 +333,7 @@ class FieldCosines:
         """Return the places whose codes were compared, and the cosines: zeros take no memory yet."""
         return np.zeros(self._count, np.bool_), np.zeros(self._count, np.float32)
 
-    def above(self, cosines: Vectors, kinds: Kinds) -> Places:
+    def above(self, cosines: NDArray[np.float64], kinds: Kinds) -> Places:
         """Return the places of all documents whose cosine may be that of their kind, or more."""
         if not self._is_dense:
             max_bits = self._table.max_bits(cosines).astype(np.float32)[kinds]

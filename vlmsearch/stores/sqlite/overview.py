@@ -76,9 +76,10 @@ class SqliteOverview:
         numbers = self._view.rows[np.array(places, np.int64)].tolist()
         rows = {row.row: row for row in self._tables.numbered(self._db, numbers)}
         known = {row.id: row for row in rows.values()}
-        wholes = known | self._tables.rows(self._db, {document_of(id) for id in known} - known.keys())
+        known |= self._tables.rows(self._db, {document_of(id) for id in known} - known.keys())
+        made = {id: row.document for id, row in known.items()}
         ordered = [rows[number] for number in numbers]
-        return [HitContent(wholes[document_of(r.id)].document, passage_of(r.document, r.stamp)) for r in ordered]
+        return [HitContent(made[document_of(row.id)], passage_of(made[row.id], row.stamp)) for row in ordered]
 
     def groups(self, *, by_file: bool) -> Places | None:
         """Return for each place the number of its document, or of its file: None where each is alone."""
