@@ -2,6 +2,7 @@
 
 import io
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ from vlmsearch import (
     Store,
 )
 from vlmsearch.registry import open_store
+from vlmsearch.search import engine
 from vlmsearch.search.fusion import DEPTH
 from vlmsearch.search.relevance import THRESHOLD
 from vlmsearch.stores.sqlite.overview import SqliteOverview
@@ -561,3 +563,11 @@ def test_a_reranker_that_a_url_names_is_opened_once_and_closed(monkeypatch: pyte
             assert not opened[0].is_closed
     assert len(opened) == 1
     assert opened[0].is_closed
+
+
+@pytest.mark.parametrize("has_lock", [True, False])
+def test_threads_rank_in_turns_only_where_python_has_its_lock(monkeypatch: pytest.MonkeyPatch, has_lock: bool) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: has_lock, raising=False)
+    with engine._turn():
+        assert engine._turn_lock().locked() == has_lock
+    assert not engine._turn_lock().locked()

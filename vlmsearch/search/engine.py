@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -751,8 +752,11 @@ def _turn() -> Iterator[None]:
     """Let one thread rank at a time.
 
     Long steps run on several cores anyway. Short ones need the lock of Python, and many threads wait longer for that
-    than for each other.
+    than for each other. A free-threaded Python has no such lock.
     """
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        yield
+        return
     lock = _turn_lock()
     while not lock.acquire(timeout=0.1):
         check_cancelled()
