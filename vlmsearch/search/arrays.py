@@ -262,7 +262,7 @@ class _QueryValues:
 
     @functools.cached_property
     def _said_by_words(self) -> tuple[NDArray[np.uint8], _Numbers]:
-        """Return the kind of each document by its words, and what they add to the log-odds of each kind at most."""
+        """Return the kind of each document by its words, and what these add at most."""
         if self.words is None:
             return np.zeros(len(self.has_text), np.uint8), np.zeros(1)
         kinds, highest = kinds_of(self.words)

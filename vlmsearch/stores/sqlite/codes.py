@@ -286,7 +286,7 @@ class CodeTable:
         return chosen if sum(map(np.count_nonzero, chosen)) * _FEW <= rows else None
 
     def max_bits(self, cosines: Any) -> Any:
-        """Return in how many bits a document with such a cosine, or a higher one, may differ."""
+        """Return the bits in which documents with such cosines, or higher ones, may differ."""
         angle = np.arccos(np.clip(cosines, -1.0, 1.0)) / np.pi  # a share of half a turn
         spread = np.sqrt(np.minimum(angle, 0.5) * (1 - np.minimum(angle, 0.5)) * self.dim)
         return angle * self.dim + _SIGN_SIGMAS * spread
