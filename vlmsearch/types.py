@@ -209,13 +209,12 @@ def check_metadata(metadata: Mapping[str, MetadataValue]) -> None:
         raise InvalidInputError(
             "too_large", f"metadata have at most {MAX_METADATA_KEYS:,} keys, not {count:,}: leave some out"
         )
-    size = 0
+    texts = list(metadata)
     for key, value in metadata.items():
         if problem := value_problem(key, value):
             raise InvalidInputError("invalid", f"{problem}: {brief(value)}")
-        texts = value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
-        size += len("".join((key, *texts)).encode("utf-8", "surrogatepass"))
-    if size > MAX_METADATA_BYTES:
+        texts += value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
+    if (size := len("".join(texts).encode("utf-8", "surrogatepass"))) > MAX_METADATA_BYTES:
         raise InvalidInputError(
             "too_large",
             f"metadata have at most {MAX_METADATA_BYTES:,} bytes of keys and texts, not {size:,}: "
