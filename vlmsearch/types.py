@@ -22,7 +22,15 @@ from urllib.parse import quote, urlencode
 
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.markup import HtmlDisplay, brief, plain
-from vlmsearch._util.plain import CONTROLS, is_array, is_picture, is_pixels, plain_mapping, plain_value, value_problem
+from vlmsearch._util.plain import (
+    has_controls,
+    is_array,
+    is_picture,
+    is_pixels,
+    plain_mapping,
+    plain_value,
+    value_problem,
+)
 from vlmsearch._util.unread import COUNT, UNREAD
 from vlmsearch.errors import InvalidInputError, RejectCode
 
@@ -162,7 +170,7 @@ def check_id(value: str) -> None:
         size = len(value.encode())
     except (AttributeError, UnicodeEncodeError):
         raise InvalidInputError("invalid", f"an id must be a string in valid Unicode, not {value!r}") from None
-    if not 0 < size <= MAX_ID_BYTES or CONTROLS.search(value):
+    if not 0 < size <= MAX_ID_BYTES or has_controls(value):
         raise InvalidInputError("invalid", f"an id has 1 to {MAX_ID_BYTES} bytes, no controls: {value[:60]!r}")
 
 
@@ -205,7 +213,7 @@ def check_metadata(metadata: Mapping[str, MetadataValue]) -> None:
     ``too_large`` for more than 1,000 keys, 1,000 strings in a list, or 1 MiB of keys and texts. The two keys of unread
     parts do not count.
     """
-    if (count := len(metadata.keys() - {UNREAD, COUNT})) > MAX_METADATA_KEYS:
+    if len(metadata) > MAX_METADATA_KEYS and (count := len(metadata.keys() - {UNREAD, COUNT})) > MAX_METADATA_KEYS:
         raise InvalidInputError(
             "too_large", f"metadata have at most {MAX_METADATA_KEYS:,} keys, not {count:,}: leave some out"
         )

@@ -67,7 +67,8 @@ def quantise(vectors: Vectors) -> tuple[Vectors, Codes]:
     """Return the steps, shape (n,), and the codes, shape (n, dim), of vectors."""
     steps = np.abs(vectors).max(axis=1, initial=0) / np.float32(127)
     steps[steps == 0] = 1
-    return steps, np.rint(vectors / steps[:, None]).astype(np.int8)
+    numbers = vectors / steps[:, None]
+    return steps, np.rint(numbers, numbers).astype(np.int8)  # new memory would take more time than rounding
 
 
 def signs_of(vectors: Vectors) -> Signs:

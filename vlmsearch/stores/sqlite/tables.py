@@ -435,11 +435,10 @@ class Tables:
     def _write_vectors(
         self, db: sqlite3.Connection, field: Field, numbers: Sequence[int], records: Sequence[Record]
     ) -> None:
-        pairs = ((number, record.vectors.get(field)) for number, record in zip(numbers, records))
-        have = [(number, vector) for number, vector in pairs if vector is not None]
+        have = {number: record.vectors[field] for number, record in zip(numbers, records) if field in record.vectors}
         if not have:
             return
-        rows, vectors = [row for row, _ in have], np.stack([vector for _, vector in have]).astype("<f4", copy=False)
+        rows, vectors = list(have), np.array(list(have.values()), "<f4")
         content, length = vectors.data.cast("B"), vectors.itemsize * vectors.shape[1]
         parts = (content[start : start + length] for start in range(0, len(content), length))
         db.executemany(
