@@ -51,7 +51,7 @@ It is a search over all of them.
 _SAMPLED, _RUN = 8, 1024
 """One in so many documents tells how near the nearest are, and so many lie together."""
 
-_T = TypeVar("_T")
+_T, _Block = TypeVar("_T"), TypeVar("_Block")
 Codes = NDArray[np.int8]
 Signs = NDArray[np.uint8]
 Places = NDArray[np.int64]
@@ -233,7 +233,7 @@ class CodeTable:
             places, dots, _ = compare.dots(block, None if wanted is None else wanted[span_of(block.numbers)])
             cosines[span_of(block.numbers) if len(places) == len(block) else places] = dots * compare.step
 
-        _on_each(fill, self.blocks())
+        on_each(fill, self.blocks())
         return cosines
 
     def __len__(self) -> int:
@@ -249,7 +249,7 @@ class CodeTable:
         def count(block: CodeRows) -> tuple[CodeRows, Vectors]:
             return block, _differing(block.signs, asked, None if passing is None else passing[span_of(block.numbers)])
 
-        return _on_each(count, self.blocks())
+        return on_each(count, self.blocks())
 
     def _by_signs(
         self, query: Vectors, blocks: Sequence[CodeRows], wanted: Sequence[Mask | None], compare: _Comparison
@@ -473,7 +473,7 @@ def _differing(signs: Signs, asked: Signs, wanted: Mask | None) -> Vectors:
     return differ
 
 
-def _on_each(function: Callable[[CodeRows], _T], blocks: Sequence[CodeRows]) -> list[_T]:
+def on_each(function: Callable[[_Block], _T], blocks: Sequence[_Block]) -> list[_T]:
     """Return what a function makes of each block, in several threads where there are many."""
     return list(_workers().map(function, blocks) if _workers_of(len(blocks)) > 1 else map(function, blocks))
 

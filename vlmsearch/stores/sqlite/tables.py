@@ -223,7 +223,7 @@ class Tables:
 
         For all rows, SQLite reads the index of the ids, which is much smaller than the table with their texts.
         """
-        condition = "row > ?" if row else "id LIKE '%#%' AND ? = 0"
+        condition = "row > ?" if row else "id GLOB '*#*' AND ? = 0"
         yield from db.execute(f"SELECT row, id FROM {self.name('documents')} WHERE {condition}", [row])
 
     def ids_after(self, db: sqlite3.Connection, id: str, count: int) -> list[str]:
