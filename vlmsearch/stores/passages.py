@@ -109,8 +109,7 @@ def rows_of(records: Iterable[Record]) -> list[Record]:
             rows.append(Record(row, {**record.vectors, **encoded.vectors}, sealed, record.fingerprint))
         if record.passages:
             stamp = replace(stamp, digest=f"{stamp.digest}{_COUNT}{len(record.passages)}")
-            record = Record(document, {}, stamp, record.fingerprint)
-        rows.append(record)
+        rows.append(Record(document, {}, stamp, record.fingerprint) if record.passages else record)
     return rows
 
 

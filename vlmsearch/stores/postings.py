@@ -410,10 +410,7 @@ class WordTable:
             languages: [[_KEYS[term] for term in asked.of(languages)] for asked in query]
             for languages in {segment.postings.languages for segment in self._segments}
         }
-        keys = {
-            languages: _numbers(chain.from_iterable(of_terms))
-            for languages, of_terms in asked.items()
-        }
+        keys = {languages: _numbers(chain.from_iterable(of_terms)) for languages, of_terms in asked.items()}
         spans_by_segment = []
         for postings in (segment.postings for segment in self._segments):
             spans = iter(postings.spans(keys[postings.languages]))

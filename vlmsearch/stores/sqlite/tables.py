@@ -435,7 +435,8 @@ class Tables:
     def _write_vectors(
         self, db: sqlite3.Connection, field: Field, numbers: Sequence[int], records: Sequence[Record]
     ) -> None:
-        have = {number: record.vectors[field] for number, record in zip(numbers, records) if field in record.vectors}
+        pairs = ((number, record.vectors.get(field)) for number, record in zip(numbers, records))
+        have = {number: vector for number, vector in pairs if vector is not None}
         if not have:
             return
         rows, vectors = list(have), np.array(list(have.values()), "<f4")
