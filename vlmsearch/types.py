@@ -22,15 +22,7 @@ from urllib.parse import quote, urlencode
 
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.markup import HtmlDisplay, brief, plain
-from vlmsearch._util.plain import (
-    has_controls,
-    is_array,
-    is_picture,
-    is_pixels,
-    plain_mapping,
-    plain_value,
-    value_problem,
-)
+from vlmsearch._util.plain import CONTROLS, is_array, is_picture, is_pixels, plain_mapping, plain_value, value_problem
 from vlmsearch._util.unread import COUNT, UNREAD
 from vlmsearch.errors import InvalidInputError, RejectCode
 
@@ -170,7 +162,7 @@ def check_id(value: str) -> None:
         size = len(value.encode())
     except (AttributeError, UnicodeEncodeError):
         raise InvalidInputError("invalid", f"an id must be a string in valid Unicode, not {value!r}") from None
-    if not 0 < size <= MAX_ID_BYTES or has_controls(value):
+    if not 0 < size <= MAX_ID_BYTES or (not value.isprintable() and CONTROLS.search(value)):
         raise InvalidInputError("invalid", f"an id has 1 to {MAX_ID_BYTES} bytes, no controls: {value[:60]!r}")
 
 

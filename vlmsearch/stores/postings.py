@@ -160,10 +160,7 @@ _KEYS = _Keys()
 
 
 class _WordKeys(dict[str, bytes]):
-    """The keys of the terms of words, by the words of documents: looking up each term takes as long again.
-
-    They are bytes, as joining these takes a third of the time of making an array of numbers.
-    """
+    """The keys of the terms of words, joined, by the words of documents: to look up each term takes as long again."""
 
     def __init__(self, language: str) -> None:
         self._language = language

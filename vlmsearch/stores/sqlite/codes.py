@@ -51,7 +51,8 @@ It is a search over all of them.
 _SAMPLED, _RUN = 8, 1024
 """One in so many documents tells how near the nearest are, and so many lie together."""
 
-_T, _Block = TypeVar("_T"), TypeVar("_Block")
+_T = TypeVar("_T")
+_Block = TypeVar("_Block")
 Codes = NDArray[np.int8]
 Signs = NDArray[np.uint8]
 Places = NDArray[np.int64]

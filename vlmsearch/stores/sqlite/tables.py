@@ -657,7 +657,10 @@ def _values(number: int, record: Record, metadata: str) -> tuple[object, ...]:
 
 
 def _metadata_texts(records: Iterable[Record]) -> list[str]:
-    """Return the metadata of records as JSON, in a fifth of the time of each alone: strings in it have no line ends."""
+    """Return the metadata of records as JSON: all at once, as that takes a fifth of the time.
+
+    Strings in JSON have no line ends, so that these tell where an object ends.
+    """
     objects = _LINES.encode([dict(record.document.metadata) for record in records])[1:-1]
     return objects.replace("},\n{", "}\n{").replace(",\n", ", ").split("\n")
 
