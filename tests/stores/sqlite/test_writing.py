@@ -23,7 +23,8 @@ SPACE = Space("s", 16, frozenset({"text"}))
 
 def test_metadata_with_signs_of_json_are_kept_as_each_alone_would_be(tmp_path: Path) -> None:
     texts = ("},\n{", "}\n{", ",\n", '"},\n{"', "}, {", "\\n", "\n", "[", "é\u2028", "\ud800", "")
-    kept: list[dict[str, MetadataValue]] = [{}, *({"key": text, "list": (text, "}")} for text in texts), {}]
+    kept: list[dict[str, MetadataValue]] = [{"key": text, "list": (text, "}")} for text in texts]
+    kept = [{}, *kept, {}]
     records = [Record(Document(str(i), "a dog", metadata=values), {}) for i, values in enumerate(kept)]
     with SqliteStore(str(tmp_path / "index")) as store:
         store.bind("e", [SPACE])
