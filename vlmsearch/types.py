@@ -162,7 +162,7 @@ def check_id(value: str) -> None:
         size = len(value.encode())
     except (AttributeError, UnicodeEncodeError):
         raise InvalidInputError("invalid", f"an id must be a string in valid Unicode, not {value!r}") from None
-    if not 0 < size <= MAX_ID_BYTES or CONTROLS.search(value):
+    if not 0 < size <= MAX_ID_BYTES or (not value.isprintable() and CONTROLS.search(value)):
         raise InvalidInputError("invalid", f"an id has 1 to {MAX_ID_BYTES} bytes, no controls: {value[:60]!r}")
 
 
@@ -205,17 +205,16 @@ def check_metadata(metadata: Mapping[str, MetadataValue]) -> None:
     ``too_large`` for more than 1,000 keys, 1,000 strings in a list, or 1 MiB of keys and texts. The two keys of unread
     parts do not count.
     """
-    if (count := len(metadata.keys() - {UNREAD, COUNT})) > MAX_METADATA_KEYS:
+    if len(metadata) > MAX_METADATA_KEYS and (count := len(metadata.keys() - {UNREAD, COUNT})) > MAX_METADATA_KEYS:
         raise InvalidInputError(
             "too_large", f"metadata have at most {MAX_METADATA_KEYS:,} keys, not {count:,}: leave some out"
         )
-    size = 0
+    texts = list(metadata)
     for key, value in metadata.items():
         if problem := value_problem(key, value):
             raise InvalidInputError("invalid", f"{problem}: {brief(value)}")
-        texts = value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
-        size += len("".join((key, *texts)).encode("utf-8", "surrogatepass"))
-    if size > MAX_METADATA_BYTES:
+        texts += value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
+    if (size := len("".join(texts).encode("utf-8", "surrogatepass"))) > MAX_METADATA_BYTES:
         raise InvalidInputError(
             "too_large",
             f"metadata have at most {MAX_METADATA_BYTES:,} bytes of keys and texts, not {size:,}: "

@@ -293,7 +293,6 @@ def test_threads_share_a_stemmer() -> None:
     def read() -> None:
         for _ in range(50):
             terms.terms_of_word.cache_clear()
-            terms._snowball.cache_clear()
             if terms_of(text, "de") != expected:
                 wrong.append(threading.get_ident())
                 return

@@ -513,7 +513,7 @@ class Examiner:
                 photograph = image if isinstance(image, bytes) else None
                 document = with_facts(document, item.source, file_name(item.source), photograph)
             document = _with_unread(document, image if item.image is None else None)
-            check_metadata(document.metadata)
+            check_metadata({} if document is item.document else document.metadata)  # others were checked above
             if not document.text and image is None:
                 keys = ", ".join(list(document.metadata)[:_NAMED_KEYS])
                 rest = f", only metadata: {keys}" if keys else ""

@@ -428,13 +428,13 @@ def check_records(records: Sequence[Record], spaces: Sequence[Space]) -> None:
         if id in seen:
             raise InvalidInputError("invalid", f"the id {id!r} is there twice in one batch")
         seen.add(id)
-        parts = (record.vectors, *(passage.vectors for passage in record.passages))
-        for field, vector in ((field, vector) for vectors in parts for field, vector in vectors.items()):
-            if vector.shape != (dims.get(field),):
-                wanted = f"{dims[field]} numbers" if field in dims else f"a field of {', '.join(map(str, dims))}"
-                raise InvalidInputError(
-                    "invalid", f"{id!r} has a vector {field} of shape {vector.shape}; expected {wanted}"
-                )
+        for vectors in (record.vectors, *(passage.vectors for passage in record.passages)):
+            for field, vector in vectors.items():
+                if vector.shape != (dims.get(field),):
+                    wanted = f"{dims[field]} numbers" if field in dims else f"a field of {', '.join(map(str, dims))}"
+                    raise InvalidInputError(
+                        "invalid", f"{id!r} has a vector {field} of shape {vector.shape}; expected {wanted}"
+                    )
 
     apply_to_each(check, records)
 

@@ -109,7 +109,7 @@ def rows_of(records: Iterable[Record]) -> list[Record]:
             rows.append(Record(row, {**record.vectors, **encoded.vectors}, sealed, record.fingerprint))
         if record.passages:
             stamp = replace(stamp, digest=f"{stamp.digest}{_COUNT}{len(record.passages)}")
-        rows.append(Record(document, {} if record.passages else record.vectors, stamp, record.fingerprint))
+        rows.append(Record(document, {}, stamp, record.fingerprint) if record.passages else record)
     return rows
 
 

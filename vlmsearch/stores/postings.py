@@ -143,37 +143,40 @@ def max_score(terms: Iterable[Term], texts: TextCounts) -> float:
     return sum(term.times * idf(term.holding, texts) * (K1 + 1) for term in terms)
 
 
-class _Keys(dict[str, int]):
-    """The number of 64 bits by which postings know a term: the start of its BLAKE2b digest.
+class _Keys(dict[str, bytes]):
+    """The 64 bits by which postings know a term, a number with its low bytes first: the start of its BLAKE2b digest.
 
     Among ten million terms, two have the same one with a probability of 3 in a million.
     """
 
-    def __missing__(self, term: str) -> int:
+    def __missing__(self, term: str) -> bytes:
         if len(self) >= _REMEMBERED:
             self.clear()
-        digest = hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        key = self[term] = int.from_bytes(digest, "little")
+        key = self[term] = hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         return key
 
 
 _KEYS = _Keys()
 
 
-class _WordKeys(dict[str, tuple[int, ...]]):
-    """The keys of the terms of words, by the words of documents: looking up each term takes as long again."""
+class _WordKeys(dict[str, bytes]):
+    """The keys of the terms of words, joined, by the words of documents: to look up each term takes as long again."""
 
     def __init__(self, language: str) -> None:
         self._language = language
 
-    def __missing__(self, word: str) -> tuple[int, ...]:
+    def __missing__(self, word: str) -> bytes:
         if len(self) >= _REMEMBERED:
             self.clear()
-        keys = self[word] = tuple(map(_KEYS.__getitem__, terms_of_word(word, self._language)))
+        keys = self[word] = b"".join(map(_KEYS.__getitem__, terms_of_word(word, self._language)))
         return keys
 
 
 _keys_by = cache(_WordKeys)
+
+
+def _numbers(keys: Iterable[bytes]) -> NDArray[np.uint64]:
+    return np.frombuffer(b"".join(keys), "<u8")
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,19 +209,16 @@ class Postings:
     @classmethod
     def of(cls, rows: Sequence[int], texts: Iterable[str], language: str) -> Postings:
         """Return the postings of documents that have terms, at most `MAX_ROWS`; ``rows`` rise."""
-        keys: list[int] = []
-        lengths: list[int] = []
+        keys: list[bytes] = []
         languages: set[str] = set()
         for text in texts:
             words, codes, own = words_to_find(text, language)
-            before = len(keys)
-            keys += chain.from_iterable(map(_keys_by(own).__getitem__, words))
-            keys += map(_KEYS.__getitem__, codes)
-            lengths.append(len(keys) - before)
-            if lengths[-1]:
+            keys.append(b"".join((*map(_keys_by(own).__getitem__, words), *map(_KEYS.__getitem__, codes))))
+            if keys[-1]:
                 languages.add(own)
+        lengths = [len(of_text) // 8 for of_text in keys]
         places = np.repeat(np.arange(len(lengths)), lengths)
-        order = np.argsort(all_keys := np.array(keys, np.uint64), kind="stable")
+        order = np.argsort(all_keys := _numbers(keys), kind="stable")
         all_keys, places = all_keys[order], places[order]
         firsts = np.flatnonzero(_begins(all_keys) | _begins(places))  # of a term that is there several times
         times = np.minimum(np.diff(firsts, append=len(places)), 65_535)
@@ -407,10 +407,7 @@ class WordTable:
             languages: [[_KEYS[term] for term in asked.of(languages)] for asked in query]
             for languages in {segment.postings.languages for segment in self._segments}
         }
-        keys = {
-            languages: np.array([key for own in of_terms for key in own], np.uint64)
-            for languages, of_terms in asked.items()
-        }
+        keys = {languages: _numbers(chain.from_iterable(of_terms)) for languages, of_terms in asked.items()}
         spans_by_segment = []
         for postings in (segment.postings for segment in self._segments):
             spans = iter(postings.spans(keys[postings.languages]))
@@ -516,7 +513,7 @@ _TermSpans = list[list[tuple[int, int]]]
 def keys_of(query: Sequence[QueryTerm], languages: Collection[str]) -> NDArray[np.uint64]:
     """Return the keys, rising, of what documents in some languages have in the place of terms."""
     keys = {_KEYS[term] for asked in query for term in asked.of(languages)}
-    return np.array(sorted(keys), np.uint64)  # np.unique would load masked arrays
+    return np.sort(_numbers(keys))  # np.unique would load masked arrays
 
 
 def _holding(segment: _Segment, spans: Sequence[tuple[int, int]]) -> tuple[int, int]:

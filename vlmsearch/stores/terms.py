@@ -422,10 +422,11 @@ def _language_for(word: str, language: str) -> str:
 def _stemmer(language: str) -> tuple[Callable[[str], str], threading.Lock]:
     import snowballstemmer
 
-    return snowballstemmer.stemmer(LANGUAGES[language]).stemWord, threading.Lock()
+    stemmer = snowballstemmer.stemmer(LANGUAGES[language])
+    stemmer.maxCacheSize = 0  # making room among its words takes thrice as long as stemming one
+    return stemmer.stemWord, threading.Lock()
 
 
-@lru_cache(maxsize=10_000)
 def _snowball(word: str, language: str) -> str:
     stem, lock = _stemmer(language)
     with lock:  # a stemmer keeps the word that it works on

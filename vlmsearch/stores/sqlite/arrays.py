@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmsearch._util.strict_json import parse_json
+from vlmsearch.stores.sqlite.codes import on_each
 from vlmsearch.stores.sqlite.tables import undamaged
 
 _MAGIC = b"vlmsearch arrays 2\n"
@@ -76,10 +78,15 @@ class ArraysFile:
 
     def read(self, name: str) -> Part:
         """Read a part into memory; BackendError where it is not what was written."""
-        with undamaged(), opened(self.path) as file:
+        with undamaged():
             start, row, groups = self.parts[name]
-            file.seek(start)
-            return row, [[np.frombuffer(_read(file, *place), np.uint8) for place in group] for group in groups]
+            starts = accumulate((sum(length for length, _ in group) for group in groups), initial=start)
+            return row, on_each(self._group, list(zip(starts, groups)))
+
+    def _group(self, place: tuple[int, Sequence[tuple[int, int]]]) -> list[NDArray[np.uint8]]:
+        with opened(self.path) as file:
+            file.seek(place[0])
+            return [np.frombuffer(_read(file, *array), np.uint8) for array in place[1]]
 
 
 def write_arrays(path: Path, token: str, epoch: int, parts: Mapping[str, Part]) -> None:

@@ -58,6 +58,7 @@ _TOLD = 0.45
 """The share of bits up to which signs tell documents apart: in half of them any two differ."""
 
 _T = TypeVar("_T")
+_Block = TypeVar("_Block")
 Codes = NDArray[np.int8]
 Signs = NDArray[np.uint8]
 Places = NDArray[np.int64]
@@ -74,7 +75,8 @@ def quantise(vectors: Vectors) -> tuple[Vectors, Codes]:
     """Return the steps, shape (n,), and the codes, shape (n, dim), of vectors."""
     steps = np.abs(vectors).max(axis=1, initial=0) / np.float32(127)
     steps[steps == 0] = 1
-    return steps, np.rint(vectors / steps[:, None]).astype(np.int8)
+    numbers = vectors / steps[:, None]
+    return steps, np.rint(numbers, numbers).astype(np.int8)  # new memory would take more time than rounding
 
 
 def signs_of(vectors: Vectors) -> Signs:
@@ -239,7 +241,7 @@ class CodeTable:
             places, dots, _ = compare.dots(block, None if wanted is None else wanted[span_of(block.numbers)])
             cosines[span_of(block.numbers) if len(places) == len(block) else places] = dots * compare.step
 
-        _on_each(fill, self.blocks())
+        on_each(fill, self.blocks())
         return cosines
 
     def __len__(self) -> int:
@@ -256,7 +258,7 @@ class CodeTable:
             span = span_of(block.numbers)
             differ[span] = _differing(block.signs, asked, None if passing is None else passing[span])
 
-        _on_each(fill, self.blocks())
+        on_each(fill, self.blocks())
         return differ
 
     def _by_signs(
@@ -466,7 +468,7 @@ def _differing(signs: Signs, asked: Signs, wanted: Mask | None) -> Vectors:
     return differ
 
 
-def _on_each(function: Callable[[CodeRows], _T], blocks: Sequence[CodeRows]) -> list[_T]:
+def on_each(function: Callable[[_Block], _T], blocks: Sequence[_Block]) -> list[_T]:
     """Return what a function makes of each block, in several threads where there are many."""
     return list(_workers().map(function, blocks) if _workers_of(len(blocks)) > 1 else map(function, blocks))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter, normalise, value_order
+from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter, value_order
 from vlmsearch.types import MetadataValue, Scalar
 
 _ABSENT, _NUMBER, _BOOL, _STRING, _LIST = range(5)
@@ -40,10 +40,9 @@ def stored(value: MetadataValue) -> StoredValue:
 
 
 def _stored_scalar(value: Scalar) -> float | int | bytes:
-    plain = normalise(value)
-    if isinstance(plain, str):
-        return plain.encode("utf-8", "surrogatepass")
-    return int(plain) if isinstance(plain, bool) else plain
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return int(value) if isinstance(value, bool) else float(value)
 
 
 def _scalar(kind: int, value: float, names: list[bytes]) -> Scalar:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
@@ -223,7 +223,7 @@ class Tables:
 
         For all rows, SQLite reads the index of the ids, which is much smaller than the table with their texts.
         """
-        condition = "row > ?" if row else "id LIKE '%#%' AND ? = 0"
+        condition = "row > ?" if row else "id GLOB '*#*' AND ? = 0"
         yield from db.execute(f"SELECT row, id FROM {self.name('documents')} WHERE {condition}", [row])
 
     def ids_after(self, db: sqlite3.Connection, id: str, count: int) -> list[str]:
@@ -400,7 +400,7 @@ class Tables:
             numbers = range(state.last_row + 1, state.last_row + 1 + len(some))
             db.executemany(
                 f"INSERT INTO {self.name('documents')} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (_values(number, record) for number, record in zip(numbers, some)),
+                map(_values, numbers, some, _metadata_texts(some)),
             )
             self._write_attributes(db, [(number, record.document) for number, record in zip(numbers, some)])
             self._put_words(db, Postings.of(numbers, map(words_of_row, some), self.language))
@@ -436,10 +436,10 @@ class Tables:
         self, db: sqlite3.Connection, field: Field, numbers: Sequence[int], records: Sequence[Record]
     ) -> None:
         pairs = ((number, record.vectors.get(field)) for number, record in zip(numbers, records))
-        have = [(number, vector) for number, vector in pairs if vector is not None]
+        have = {number: vector for number, vector in pairs if vector is not None}
         if not have:
             return
-        rows, vectors = [row for row, _ in have], np.stack([vector for _, vector in have]).astype("<f4", copy=False)
+        rows, vectors = list(have), np.array(list(have.values()), "<f4")
         content, length = vectors.data.cast("B"), vectors.itemsize * vectors.shape[1]
         parts = (content[start : start + length] for start in range(0, len(content), length))
         db.executemany(
@@ -648,13 +648,21 @@ def _names(ids: Collection[str]) -> str:
     return _list([id for id in ids if "\0" not in id])
 
 
-def _values(number: int, record: Record) -> tuple[object, ...]:
+def _values(number: int, record: Record, metadata: str) -> tuple[object, ...]:
     """Return the columns of a `Row`."""
-    id, *strings, metadata = StoredDocument.of(record.document)
-    text, image = (None if value is None else kept(value) for value in strings)
+    id, text, image, _ = StoredDocument.of(record.document)
     stamp, fields = record.stamp, _fields(tuple(record.vectors))
-    values = number, id, kept(stamp.digest), kept(stamp.source), fields, image, _json(dict(metadata)), text
-    return (*values, checksum(*values))
+    strings = kept(stamp.digest), kept(stamp.source), fields, image and kept(image), metadata, text and kept(text)
+    return number, id, *strings, checksum(number, id, *strings)
+
+
+def _metadata_texts(records: Iterable[Record]) -> list[str]:
+    """Return the metadata of records as JSON: all at once, as that takes a fifth of the time.
+
+    Strings in JSON have no line ends, so that these tell where an object ends.
+    """
+    objects = _LINES.encode([dict(record.document.metadata) for record in records])[1:-1]
+    return objects.replace("},\n{", "}\n{").replace(",\n", ", ").split("\n")
 
 
 def _legible(value: object) -> str | None:
@@ -730,7 +738,7 @@ def undamaged() -> Iterator[None]:
         ) from exc
 
 
-_json = json.JSONEncoder().encode
+_LINES = json.JSONEncoder(separators=(",\n", ": "))
 
 
 @lru_cache(maxsize=1000)
