@@ -128,11 +128,16 @@ def test_any_value_of_any_option_is_within_bounds_or_refused(kind: ComponentKind
                 assert not is_number or value in ("0", "-0.0") or 0.0001 < float(value) <= 2**24, url
 
 
+def test_back_ends_that_are_loaded_at_once_are_those_that_are_registered() -> None:
+    for (kind, scheme), (module, name) in registry._OWN.items():
+        assert back_ends(kind)[scheme].value == f"{module}:{name}"
+
+
 def test_a_source_tree_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: ())
     monkeypatch.setattr(importlib.metadata.Distribution, "discover", lambda **_: iter(()))
     with pytest.raises(ConfigError, match="no encoder is registered: vlmsearch runs from its source here"):
-        open_encoder("onnx:demo")
+        open_encoder("tensorrt:demo")
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from typing_extensions import Unpack
-
 from vlmsearch import verbs
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.plain import CONTROLS
@@ -28,6 +26,8 @@ from vlmsearch.types import (
 from vlmsearch.verbs import verb
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from vlmsearch.search.curves import Evaluation
     from vlmsearch.search.explanation import Explanation
     from vlmsearch.stores.base import CheckReport

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from vlmsearch import verbs
 from vlmsearch._util.arguments import check_kind, paths as path_list, shown, strings
@@ -51,6 +51,8 @@ from vlmsearch.types import (
 from vlmsearch.verbs import verb
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from vlmsearch.answers.quotes import Encode
     from vlmsearch.answers.stream import AnswerStream
     from vlmsearch.encoders.base import Encoder

@@ -13,6 +13,7 @@ register its own, and names the extra that a back end needs as entry points do: 
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import typing
@@ -59,6 +60,11 @@ _EXAMPLES: dict[ComponentKind, str] = {
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _EMBEDDED: dict[ComponentKind, str] = {"encoder": "onnx", "store": "sqlite", "generator": "onnx", "reranker": "onnx"}
 """Schemes of the back ends that are meant where a URL has no scheme."""
+_OWN: dict[tuple[ComponentKind, str], tuple[str, str]] = {
+    ("encoder", "onnx"): ("vlmsearch.encoders.onnx", "OnnxEncoder"),
+    ("store", "sqlite"): ("vlmsearch.stores.sqlite.store", "SqliteStore"),
+}
+"""Back ends that need no extra, as they are registered."""
 _EXTRAS = re.compile(r"\[(.+)\]\s*$")
 
 
@@ -277,6 +283,10 @@ def load(kind: ComponentKind, scheme: str) -> Callable[..., object]:
         >>> load("encoder", "mock").__name__
         'MockEncoder'
     """
+    if (kind, scheme) in _OWN:  # to read what is registered takes longer
+        module, name = _OWN[kind, scheme]
+        built_in: Callable[..., object] = getattr(importlib.import_module(module), name)
+        return built_in
     from importlib.metadata import distributions
 
     points = (point for package in distributions(name="vlmsearch") for point in package.entry_points)

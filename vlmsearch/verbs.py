@@ -255,13 +255,13 @@ def verb(request: Callable[P, A]) -> Callable[[Callable[[S, A], T]], Callable[Co
         TypeError: An argument is missing or unknown.
     """
     kind: Any = request
-    names = list(inspect.signature(kind).parameters)
+    given_by = inspect.signature(kind)
+    names = list(given_by.parameters)
 
     def decorate(method: Callable[[S, A], T]) -> Callable[Concatenate[S, P], T]:
-        hint = inspect.signature(method).return_annotation
+        hint = method.__annotations__["return"]
         own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        signature = inspect.signature(kind)
-        signature = signature.replace(parameters=[own, *signature.parameters.values()], return_annotation=hint)
+        signature = given_by.replace(parameters=[own, *given_by.parameters.values()], return_annotation=hint)
 
         def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
             for name in kwargs:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vlmsearch._util import extras
 from vlmsearch._util.extras import install_command
 
 
@@ -23,7 +23,7 @@ class Installed:
 
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return lambda url: monkeypatch.setattr(extras, "distribution", lambda _: Installed(url))
+    return lambda url: monkeypatch.setattr(metadata, "distribution", lambda _: Installed(url))
 
 
 def test_from_an_index(source: Any) -> None:

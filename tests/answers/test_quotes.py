@@ -1,6 +1,7 @@
 """Sentences that answer a question, as a generator without a model quotes them."""
 # ruff: noqa: RUF001 - punctuation of other scripts
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -96,7 +97,7 @@ def test_a_long_sentence_is_cut_around_the_words_of_the_question(filler: str) ->
     assert line.endswith(" …")
     middle = line.index("4471") / len(line)
     assert 0.4 < middle < 0.6
-    assert len(WRITTEN_WORD.findall(line)) <= MAX_WORDS + 2
+    assert len(re.findall(WRITTEN_WORD, line)) <= MAX_WORDS + 2
 
 
 def test_quotes_are_about_forty_words_together() -> None:

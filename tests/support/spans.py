@@ -56,7 +56,7 @@ def trace_of(span: ReadableSpan) -> str:
 def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
     """The spans of a test; a process has one provider for good, so that it is put in its place for the test alone."""
     found = Spans()
-    monkeypatch.setattr(tracing, "_TRACER", found.provider.get_tracer("vlmsearch"))
+    monkeypatch.setattr(tracing, "_tracer", lambda: found.provider.get_tracer("vlmsearch"))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: found.provider)
     yield found
     found.provider.shutdown()

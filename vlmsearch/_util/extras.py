@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Iterable
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -33,6 +32,8 @@ def install_command(*extras: str, package: str = _PACKAGE) -> str:
 
 def installed_versions(names: Iterable[str]) -> dict[str, str]:
     """Return the distributions that are installed, with their versions."""
+    from importlib.metadata import PackageNotFoundError, version
+
     versions = {}
     for name in names:
         with suppress(PackageNotFoundError):
@@ -56,6 +57,8 @@ def _quoted(text: str) -> str:
 
 def _source(package: str) -> Path | None:
     """Return the checkout or wheel that a package is from, None for one from an index."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
     try:
         recorded = distribution(package).read_text("direct_url.json")
     except PackageNotFoundError:  # it runs from its source

@@ -6,10 +6,8 @@ import errno
 import hashlib
 import os
 import shlex
-import shutil
 import stat
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -90,6 +88,8 @@ def file_in_the_making(target: Path) -> Iterator[Path]:
 
     Where the block fails, it is gone, and ``target`` is as it was.
     """
+    import tempfile
+
     for old in target.parent.glob(".*.writing"):
         with suppress(OSError):  # another process's file may be in its place by now, or belong to another user
             if time.time() - old.stat().st_mtime > _STALE_SECONDS:
@@ -110,6 +110,9 @@ def file_in_the_making(target: Path) -> Iterator[Path]:
 @contextmanager
 def folder_in_the_making(target: Path) -> Iterator[Path]:
     """Give a new folder beside ``target``, gone afterwards. A full or read-only disk is one clear error."""
+    import shutil
+    import tempfile
+
     parent = target.absolute().parent
     with _writable(target, "try another `out`"):
         parent.mkdir(parents=True, exist_ok=True)
@@ -125,6 +128,8 @@ def folder_in_the_making(target: Path) -> Iterator[Path]:
 
 def publish(folder: Path, target: Path) -> None:
     """Put a finished folder in its place, and what was there aside."""
+    import shutil
+
     folder.chmod(0o755)
     aside = folder.with_name(folder.name.replace(".building", ".old.building"))
     for _ in range(3):  # another build may put its own there in between

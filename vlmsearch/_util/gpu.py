@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 
@@ -141,6 +140,8 @@ def wheel_fault(wheels: Wheels, *, gpu: bool) -> tuple[str, str]:
 
 def missing_library() -> str:
     """Return the shared library that CUDA in ONNX Runtime lacks, from another process. "" for none."""
+    import subprocess
+
     command = [sys.executable, "-c", _LOAD]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LOAD_SECONDS)  # noqa: S603

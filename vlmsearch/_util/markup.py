@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 from vlmsearch._util.text import visible
@@ -21,6 +20,8 @@ def escape(text: object, *, limit: int = 2_000) -> str:
     Returns:
         The markup, which every parser of HTML and XML reads as this text.
     """
+    import html
+
     shown = shorten(str(text), limit)
     return html.escape(_NO_XML.sub("\ufffd", visible(shown)), quote=True)
 

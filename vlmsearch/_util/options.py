@@ -264,12 +264,14 @@ def attribute_docs(cls: type) -> Mapping[str, str]:
 
     There are none where docstrings are stripped.
     """
-    texts: dict[str, str] = {}
-    for kind in reversed(cls.__mro__):
-        section = _ATTRIBUTES.search(_doc(kind))
-        parts = re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", section[1] if section else "", re.MULTILINE | re.DOTALL)
-        texts |= {name: " ".join(text.split()) for name, text in parts}
-    return texts
+    return {name: text for kind in reversed(cls.__mro__) for name, text in _own_docs(kind).items()}
+
+
+@cache
+def _own_docs(cls: type) -> Mapping[str, str]:
+    section = _ATTRIBUTES.search(_doc(cls))
+    parts = re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", section[1] if section else "", re.MULTILINE | re.DOTALL)
+    return {name: " ".join(text.split()) for name, text in parts}
 
 
 def _doc(cls: type) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,6 +17,8 @@ _FIRST_PAUSE, _MAX_PAUSE = 0.1, 5.0
 
 def pauses(retries: int) -> Iterator[float]:
     """Yield how many seconds to wait before each further attempt: twice as long every time, give or take a half."""
+    import random
+
     for attempt in range(retries):
         yield min(_MAX_PAUSE, _FIRST_PAUSE * 2**attempt) * random.uniform(0.5, 1.5)
 

@@ -2,7 +2,8 @@
 
 An operation is a verb of the pipeline or a request of the service; the stages within it are `STAGES`. Both are spans
 of OpenTelemetry where the application has set a tracer provider, and whoever called `listen` is told of every stage.
-Only the interface of OpenTelemetry is imported. Without a provider all its spans are one object that does nothing.
+Only the interface of OpenTelemetry is imported, once a stage may be heard of: whoever sets a provider has loaded it.
+Without a provider all its spans are one object that does nothing.
 
 Names of attributes are those of OpenTelemetry's semantic conventions for databases (``db.*``) and generative models
 (``gen_ai.*``). Where they have no name, it begins with ``vlmsearch.``. No attribute holds what a query, a document or
@@ -11,17 +12,19 @@ an answer says.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, TypeAlias, TypeVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from opentelemetry import context, trace
-from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, StatusCode
-from opentelemetry.util.types import Attributes, AttributeValue
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.util.types import Attributes, AttributeValue
 
 T = TypeVar("T")
 Stage: TypeAlias = Literal["decode", "encode", "store", "fuse", "rerank", "generate"]
@@ -52,13 +55,11 @@ class StageTiming:
 
 Listener: TypeAlias = Callable[[StageTiming], None]
 Tell: TypeAlias = Callable[[float, str], None]
-SpanContext: TypeAlias = AbstractContextManager[Span]
-_SILENCE: SpanContext = nullcontext(INVALID_SPAN)
+SpanContext: TypeAlias = AbstractContextManager["Span | None"]
+_SILENCE: SpanContext = nullcontext()
 """A stage that nobody hears of."""
 _listeners: list[Listener] = []
 _operation: ContextVar[str] = ContextVar("vlmsearch_operation", default="")
-_TRACER = trace.ProxyTracerProvider().get_tracer("vlmsearch")
-"""Our tracer of the provider that the application sets, sooner or later."""
 
 
 def listen(listener: Listener) -> Callable[[], None]:
@@ -83,15 +84,37 @@ def listen(listener: Listener) -> Callable[[], None]:
     return partial(_listeners.remove, listener)
 
 
+@cache
+def _tracer() -> Tracer:
+    """Return our tracer of the provider that the application sets, sooner or later."""
+    from opentelemetry.trace import ProxyTracerProvider
+
+    return ProxyTracerProvider().get_tracer("vlmsearch")
+
+
+def _start(name: str, attributes: Attributes, kind: str = "INTERNAL", parent: Context | None = None) -> Span | None:
+    """Start a span, unless nobody hears of it: whoever sets a provider has loaded OpenTelemetry."""
+    if not _listeners and "opentelemetry.trace" not in sys.modules:
+        return None
+    from opentelemetry.trace import INVALID_SPAN, SpanKind
+
+    span = _tracer().start_span(name, parent, SpanKind[kind], attributes)
+    return None if span is INVALID_SPAN and not _listeners else span
+
+
 def fail(span: Span, error: str) -> None:
     """Note in a span that its work failed, and with what."""
+    from opentelemetry.trace import StatusCode
+
     span.set_attribute("error.type", error)
     span.set_status(StatusCode.ERROR)
 
 
-def _current(span: Span) -> AbstractContextManager[Span]:
+def _current(span: Span) -> SpanContext:
     """Make a span the current one in a ``with`` block."""
-    if span is INVALID_SPAN:
+    from opentelemetry import trace
+
+    if span is trace.INVALID_SPAN:
         return _SILENCE
     return trace.use_span(span, record_exception=False, set_status_on_exception=False)
 
@@ -128,13 +151,11 @@ def stage(name: Stage, attributes: Attributes = None, *, what: str = "") -> Span
         what: A part of the span's name behind the stage.
 
     Example:
-        >>> with stage("encode", {"gen_ai.operation.name": "embeddings"}) as span:
-        ...     span.set_attribute("vlmsearch.count", 64)
+        >>> with stage("encode", {"gen_ai.operation.name": "embeddings"}):
+        ...     pass
     """
-    span = _TRACER.start_span(f"{name} {what}" if what else name, attributes=attributes)
-    if span is INVALID_SPAN and not _listeners:
-        return _SILENCE
-    return _measured(span, partial(_tell, name, _operation.get()))
+    span = _start(f"{name} {what}" if what else name, attributes)
+    return _SILENCE if span is None else _measured(span, partial(_tell, name, _operation.get()))
 
 
 def encoding(fingerprint: str, kind: str, count: int) -> SpanContext:
@@ -167,13 +188,13 @@ def operation(name: str, attributes: Attributes = None, *, carrier: Mapping[str,
         carrier: The headers of the request that is served, in lower case, which may hold the caller's trace context;
             None for a verb.
     """
-    parent, kind = None, SpanKind.INTERNAL if carrier is None else SpanKind.SERVER
+    parent, kind = None, "INTERNAL" if carrier is None else "SERVER"
     if carrier is not None and _is_traced():
         from opentelemetry import propagate
 
         parent = propagate.extract(carrier)
-    span = _TRACER.start_span(name, parent, kind, attributes)
-    return _SILENCE if span is INVALID_SPAN and not _listeners else _operating(name, span)
+    span = _start(name, attributes, kind, parent)
+    return _SILENCE if span is None else _operating(name, span)
 
 
 @contextmanager
@@ -188,7 +209,9 @@ def _operating(name: str, span: Span) -> Iterator[Span]:
 
 def staged(name: Stage, pieces: Iterator[T], attributes: Attributes = None) -> Iterator[T]:
     """Measure a stage from its first piece to its last. To close it is to close ``pieces``."""
-    start = partial(_TRACER.start_span, name, context.get_current(), attributes=attributes)
+    from opentelemetry import context
+
+    start = partial(_tracer().start_span, name, context.get_current(), attributes=attributes)
     return _pieces(pieces, start, partial(_tell, name, _operation.get()))
 
 
@@ -227,11 +250,13 @@ def together(name: str, attributes: Attributes, waiting: Sequence[Span]) -> Span
         attributes: Attributes of the span.
         waiting: Span of each caller. Servers are told the trace of the first.
     """
+    from opentelemetry.trace import INVALID_SPAN, Link, set_span_in_context
+
     spans = [span for span in waiting if span is not INVALID_SPAN]
     if not spans:
         return _SILENCE
     links = [Link(span.get_span_context()) for span in spans[1:]]
-    return _measured(_TRACER.start_span(name, trace.set_span_in_context(spans[0]), attributes=attributes, links=links))
+    return _measured(_tracer().start_span(name, set_span_in_context(spans[0]), attributes=attributes, links=links))
 
 
 def trace_headers() -> dict[str, str]:
@@ -246,6 +271,8 @@ def trace_headers() -> dict[str, str]:
 
 def trace_id() -> str:
     """Return the id of the current trace, 32 hexadecimal digits; "" where there is none."""
+    from opentelemetry import trace
+
     id = trace.get_current_span().get_span_context().trace_id
     return trace.format_trace_id(id) if id else ""
 
@@ -256,4 +283,6 @@ def _is_traced() -> bool:
     `opentelemetry.propagate` is imported only then: the import fails where ``OTEL_PROPAGATORS`` names a package that is
     not installed.
     """
+    from opentelemetry import trace
+
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)

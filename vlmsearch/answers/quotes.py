@@ -22,6 +22,7 @@ from vlmsearch.types import Role, Vectors
 
 Encode: TypeAlias = Callable[[Sequence[str], Role], Vectors]
 """The vectors of texts, of shape (n, dim)."""
+_WORD = re.compile(WRITTEN_WORD)
 _MARK = r"[.!?\u061f\u06d4\u0964\u0589]"
 _END = re.compile(
     rf"(?:(?<!{_MARK})(?<!\b[A-Z])|(?<=\b[A-Z]{_MARK})){_MARK}+[\"'”’»)\]]*\s+(?=\S)"  # noqa: RUF001
@@ -92,7 +93,7 @@ def quote_lines(
     for sentence in ranked:
         if room > _MIN_EXCERPT and (not lines or scores[sentence] >= _MIN_SHARE * scores[ranked[0]]):
             lines.append(f"[{sentence.number}] {words.excerpt(sentence, room - 1)}")
-            room -= len(WRITTEN_WORD.findall(lines[-1]))
+            room -= len(_WORD.findall(lines[-1]))
     return "\n".join(lines)
 
 
@@ -112,7 +113,7 @@ class _QuestionWords:
 
     def excerpt(self, sentence: Sentence, max_words: int) -> str:
         """Return a sentence, or the part of it with the most weight."""
-        words = list(WRITTEN_WORD.finditer(sentence.text))
+        words = list(_WORD.finditer(sentence.text))
         if len(words) <= max_words:
             return sentence.text
         weights = [self.weight(word[0], sentence.language) for word in words]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import os
 import signal
@@ -119,6 +120,7 @@ def main() -> None:
 
     Plain output goes through `VisibleStream`; `make_console` prints text with styles.
     """
+    gc.set_threshold(10_000)  # an import makes many objects and no cycles
     signal.signal(signal.SIGTERM, _interrupt)
     warnings.showwarning = _show_warning
     instruction = os.environ.get(COMPLETION)
@@ -134,6 +136,7 @@ def main() -> None:
     try:
         cli.main(prog_name="vlmsearch", standalone_mode=False)
         sys.stdout.flush()
+        gc.freeze()  # to look for cycles at the end takes longer than what is freed is worth
     except click.ClickException as exc:
         exc.show()
         sys.exit(exc.exit_code)

@@ -68,6 +68,7 @@ def search(
         raise click.UsageError("give --all or --min-score")
     if show_all:
         options["min_score"] = 0.0
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads cost one search more than they give
     keywords = chosen.search_keywords({**options, "offset": (page - 1) * limit})
     with chosen.open() as index:
         matches = index.search(**query, **keywords)

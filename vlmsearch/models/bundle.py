@@ -13,7 +13,6 @@ import shlex
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
 
@@ -581,6 +580,8 @@ def find_builder(product: Literal["bundle", "engine"]) -> Callable[..., object]:
         ImportError: a package that building needs is not installed.
         ConfigError: vlmsearch runs from its source and is not installed, so that it has no entry points.
     """
+    from importlib.metadata import entry_points
+
     for point in entry_points(group="vlmsearch.builders", name=product):
         builder: Callable[..., object] = point.load()
         return builder

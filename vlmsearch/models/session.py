@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from vlmsearch._util.arguments import check_bounds
 from vlmsearch._util.closable import Closable
-from vlmsearch._util.gpu import CUDA_PROVIDER, gpu_fault
 from vlmsearch._util.ort import ort
 from vlmsearch._util.threads import Workers
 from vlmsearch.errors import BackendError, ConfigError, ModelUnavailableError
@@ -23,7 +22,7 @@ from vlmsearch.models.mapped import MappedModel
 from vlmsearch.types import Vectors
 
 Arrays = Mapping[str, NDArray[np.generic]]
-_CPU = "CPUExecutionProvider"
+_CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _WARNING, _FATAL = 2, 4
 _MAX_THREADS = 1024
 _NO_FOLDER = "/dev/null/models-are-one-file"
@@ -60,7 +59,7 @@ class Place:
             "use_tf32": "0",  # float32 means float32; FP16 is there for speed
             "cudnn_conv_algo_search": "HEURISTIC",  # the exhaustive search would begin again for every new batch size
         }
-        return [(_CPU, {})] if self.index is None else [(CUDA_PROVIDER, cuda), (_CPU, {})]
+        return [(_CPU, {})] if self.index is None else [(_CUDA, cuda), (_CPU, {})]
 
 
 Model = bytes | str | MappedModel
@@ -97,8 +96,8 @@ class OnnxSession:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         file = session_file(options, model)
         if place.index is not None:
-            if CUDA_PROVIDER not in ort.get_available_providers():
-                raise _not_bound(place.index, name, f"this ONNX Runtime has no {CUDA_PROVIDER}")
+            if _CUDA not in ort.get_available_providers():
+                raise _not_bound(place.index, name, f"this ONNX Runtime has no {_CUDA}")
             _preload()
         try:
             with _quiet(place.index is not None):
@@ -110,7 +109,7 @@ class OnnxSession:
                 raise _not_bound(place.index, name, str(exc)) from exc
             raise BackendError(f"ONNX Runtime cannot load {name}: {exc}") from exc
         self._output: str = self._session.get_outputs()[0].name
-        if place.index is not None and CUDA_PROVIDER not in self.providers:
+        if place.index is not None and _CUDA not in self.providers:
             raise _not_bound(place.index, name, "")
 
     @property
@@ -143,6 +142,8 @@ class OnnxSession:
 
 
 def _not_bound(index: int, name: str, said: str) -> ModelUnavailableError:
+    from vlmsearch._util.gpu import gpu_fault
+
     fault, mend = gpu_fault(index, said)
     advice = f": {mend}" if mend else ""
     return ModelUnavailableError(f"ONNX Runtime cannot run {name} on GPU {index}: {fault}{advice}")

@@ -34,7 +34,6 @@ from vlmsearch.search.options import MAX_PAGE, SearchOptions
 from vlmsearch.search.pages import Cursor
 from vlmsearch.search.query import PreparedQuery, Query
 from vlmsearch.search.relevance import Evidence, Judge, to_relevance
-from vlmsearch.search.rerank import rerank
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.overview import HasOverview
 from vlmsearch.stores.terms import query_words
@@ -666,6 +665,8 @@ class _Search:
         options = self.options
         if options.reranker is None:
             return self.matches
+        from vlmsearch.search.rerank import rerank
+
         given = [(row_of(m), m.score, encoded_document(m.document, m.passage)) for m in self.matches]
         count = min(len(given), options.rerank_first)
         with stage("rerank", {"gen_ai.request.model": options.reranker.name, "vlmsearch.count": count}):

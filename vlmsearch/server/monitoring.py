@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 
+from opentelemetry.trace import get_current_span
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -58,7 +59,8 @@ class Monitoring:
         begun = time.perf_counter()
         before = REQUEST_ID.set(id)
         self._metrics.in_progress.inc()
-        with operation(method, about, carrier=headers) as span:
+        with operation(method, about, carrier=headers):
+            span = get_current_span()
             try:
                 await self._app(scope, receive, answer)
             finally:

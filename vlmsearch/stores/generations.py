@@ -23,7 +23,7 @@ every change of a row. ``old`` is the generation that the last `switch` replaced
 from __future__ import annotations
 
 import copy
-import secrets
+import os
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,13 +31,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from types import MappingProxyType
-from typing import Any
-
-from typing_extensions import Self
+from typing import TYPE_CHECKING, Any
 
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, IndexMismatchError, one_line
 from vlmsearch.stores.base import Store, check_manifest, check_tuning, space_of
 from vlmsearch.types import Manifest, Record, Space
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Slot = str
 """``index`` or ``next``."""
@@ -233,7 +234,7 @@ class GenerationalStore(Store):
 
         Whoever else was building it cannot write to it any more, and a `freeze` that they left ends.
         """
-        now, row, run = self._still_open(), self.read_slot("next"), secrets.token_hex(8)
+        now, row, run = self._still_open(), self.read_slot("next"), os.urandom(8).hex()
         if row is None:
             self.fill_slot("next", {**self._begin(fingerprint, spaces), "run": run})
         elif row["generation"] != now["generation"] and self._is_of(row, fingerprint, spaces):
@@ -336,7 +337,7 @@ class GenerationalStore(Store):
 
     def _replace(self, slot: Slot, was: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
         """Put another row in the place of ``was``; False where another process has changed that."""
-        revised = {**row, "revision": secrets.token_hex(8)}
+        revised = {**row, "revision": os.urandom(8).hex()}
         if self.replace_slot(slot, revised, was.get("revision")):
             return True
         now = self.read_slot(slot) or {}  # it may have been done, and only the answer was lost

@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from importlib.metadata import version
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -95,18 +94,18 @@ _UNSEEN = (
 )
 _ARABIC = "[\u0620-\u06ff]"
 _NON_JOINER = f"\u200c(?<={_ARABIC}.)(?={_ARABIC})"
-_IGNORED = re.compile(f"\u00ad\r?\n|[{_UNSEEN}](?:(?<!{_ARABIC}\u200c)|(?!{_ARABIC}))")
+_IGNORED = f"\u00ad\r?\n|[{_UNSEEN}](?:(?<!{_ARABIC}\u200c)|(?!{_ARABIC}))"
 _WORD = re.compile(rf"(?:[^\W_]|[{_MARKS}])+")
 _PART_OF_WORD = rf"(?:[^\W\d_]|[{_MARKS}])+"
-_CUT_WORD = re.compile(rf"(?<!\w)({_PART_OF_WORD})(?:[-\u2010]\r?\n|{_NON_JOINER})({_PART_OF_WORD})")
-_COMPOUND = re.compile(rf"(?<![\w-])({_PART_OF_WORD})(?:[-\u2010]|{_NON_JOINER})({_PART_OF_WORD})(?![\w-])")
+_CUT_WORD = rf"(?<!\w)({_PART_OF_WORD})(?:[-\u2010]\r?\n|{_NON_JOINER})({_PART_OF_WORD})"
+_COMPOUND = rf"(?<![\w-])({_PART_OF_WORD})(?:[-\u2010]|{_NON_JOINER})({_PART_OF_WORD})(?![\w-])"
 _ASCII_WORDS = "".join(sign.lower() if sign.isalnum() else " " for sign in map(chr, range(128))).encode().ljust(256)
 _CODE = re.compile(r"(?<![^\W_])[^\W_]+(?:[-_./][^\W_]+)+")
-_RUN = re.compile(f"([{_UNSPACED}]+)|[^{_UNSPACED}]+")
-_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
-_CHARACTER = re.compile(rf".[{_MARKS}]*", re.DOTALL)
+_RUN = f"([{_UNSPACED}]+)|[^{_UNSPACED}]+"
+_UNSPACED_CHARACTER = f"[{_UNSPACED}]"
+_CHARACTER = rf"(?s:.)[{_MARKS}]*"
 _PART = re.compile(r"\d+|\D+")
-WRITTEN_WORD = re.compile(rf"(?:[{_UNSPACED}][{_MARKS}]*){{1,2}}|[^\s{_UNSPACED}]+")
+WRITTEN_WORD = rf"(?:[{_UNSPACED}][{_MARKS}]*){{1,2}}|[^\s{_UNSPACED}]+"
 """A word between spaces, or two characters of a script without spaces."""
 _SCRIPTS = (  # the last letter of each, and the languages that are written with it, the usual one first
     ("\u024f", ""),
@@ -272,6 +271,8 @@ def stemmer_release() -> str:
     Returns:
         Such as ``snowballstemmer 3.1.0``.
     """
+    from importlib.metadata import version
+
     return f"snowballstemmer {version('snowballstemmer')}"
 
 
@@ -293,8 +294,16 @@ def plain_words(text: str) -> list[str]:
     return _WORD.findall(_folded(text))
 
 
+@cache
+def _compiled(expression: str) -> re.Pattern[str]:
+    """Compile one of the long expressions, which words in ASCII need none of."""
+    return re.compile(expression)
+
+
 def _folded(text: str) -> str:
-    folded = unicodedata.normalize("NFKC", _IGNORED.sub("", well_formed(text))).casefold()
+    if text.isascii():
+        return text.lower()
+    folded = unicodedata.normalize("NFKC", _compiled(_IGNORED).sub("", well_formed(text))).casefold()
     return unicodedata.normalize("NFC", folded)
 
 
@@ -357,7 +366,7 @@ def words_to_find(text: str, language: str) -> tuple[list[str], list[str], str]:
     if language == AUTO:
         language = language_of(words) if text.isascii() or _PERSIAN.isdisjoint(text) else "fa"
     if _may_cut(text):
-        words += [f"{start}{end}" for start, end in _CUT_WORD.findall(_folded(text))]
+        words += [f"{start}{end}" for start, end in _compiled(_CUT_WORD).findall(_folded(text))]
     return words, _codes(text), language
 
 
@@ -379,12 +388,12 @@ def _is_code(word: str) -> bool:
 @lru_cache(maxsize=_REMEMBERED)
 def terms_of_word(word: str, language: str) -> tuple[str, ...]:
     """Return the terms of one of the `plain_words`."""
-    if word.isalpha() and word.isascii():
-        return (_stem(word, language),)
+    if word.isascii():
+        return (word, *_PART.findall(word)) if _is_code(word) else (_stem(word, language),)
     terms: list[str] = []
-    for run in _RUN.finditer(word):
+    for run in _compiled(_RUN).finditer(word):
         if run[1]:
-            characters = _CHARACTER.findall(run[0])
+            characters = _compiled(_CHARACTER).findall(run[0])
             terms += characters
             terms += map("".join, pairwise(characters))
         elif _is_code(run[0]):
@@ -541,7 +550,8 @@ def query_terms(query: str, language: str) -> list[QueryTerm]:
     """
     own = _own_language(plain_words(query), language)
     terms: dict[str, QueryTerm] = {}
-    compounds = {word: [start + end] for start, end in _COMPOUND.findall(_folded(query)) for word in (start, end)}
+    parts = _compiled(_COMPOUND).findall(_folded(query)) if "-" in query or not query.isascii() else ()
+    compounds = {word: [start + end] for start, end in parts for word in (start, end)}
 
     def add(term: str, word: str, times: int, *, is_stem: bool) -> None:
         said = terms.get(term, QueryTerm(term, (), 0, language, is_stem))
@@ -549,7 +559,7 @@ def query_terms(query: str, language: str) -> list[QueryTerm]:
         terms[term] = replace(said, words=words, times=min(said.times + times, MAX_REPEATS))
 
     for word, times in query_words(query, language).items():
-        is_stem = not _is_code(word) and not _UNSPACED_CHARACTER.search(word)
+        is_stem = not _is_code(word) and (word.isascii() or not _compiled(_UNSPACED_CHARACTER).search(word))
         for term, count in Counter(terms_of_word(word, own)).items():
             add(term, word, times * count * (_OF_NUMBERS if has_number(term) else 1), is_stem=is_stem)
     for code in _codes(query):
@@ -572,7 +582,8 @@ def spans_of(text: str, terms: Iterable[QueryTerm], language: str) -> list[tuple
         >>> spans_of("A dog!", query_terms("dogs", "auto"), "auto")
         [(2, 5)]
     """
-    if unseen := {place for run in _IGNORED.finditer(text) for place in range(*run.span())}:
+    ignored = () if text.isascii() else _compiled(_IGNORED).finditer(text)
+    if unseen := {place for run in ignored for place in range(*run.span())}:
         seen = [place for place in range(len(text)) if place not in unseen]
         spans = spans_of("".join(text[place] for place in seen), terms, language)
         return [(seen[start], seen[end - 1] + 1) for start, end in spans]
@@ -580,14 +591,14 @@ def spans_of(text: str, terms: Iterable[QueryTerm], language: str) -> list[tuple
     wanted = {term for asked in terms for term in asked.of([own])}
     spans = []
     for word in _WORD.finditer(text):
-        for run in _RUN.finditer(word[0]):
+        for run in _compiled(_RUN).finditer(word[0]):
             start = word.start() + run.start()
             if not run[1]:
                 if any(not wanted.isdisjoint(terms_of_word(plain, own)) for plain in plain_words(run[0])):
                     spans.append((start, start + len(run[0])))
                 continue
             spans += _marked(run[0], start, wanted)
-    for cut in _CUT_WORD.finditer(text) if _may_cut(text) else ():
+    for cut in _compiled(_CUT_WORD).finditer(text) if _may_cut(text) else ():
         if not wanted.isdisjoint(terms_of_word(_folded(cut[1] + cut[2]), own)):
             spans = [span for span in spans if not cut.start() <= span[0] < cut.end()] + [cut.span()]
     return sorted(spans)
@@ -595,7 +606,7 @@ def spans_of(text: str, terms: Iterable[QueryTerm], language: str) -> list[tuple
 
 def _marked(run: str, start: int, wanted: set[str]) -> list[tuple[int, int]]:
     """Return where a run without spaces has wanted pairs. Characters that no pair was wanted of count, too."""
-    characters = [(part.start(), part.end(), _folded(part[0])) for part in _CHARACTER.finditer(run)]
+    characters = [(part.start(), part.end(), _folded(part[0])) for part in _compiled(_CHARACTER).finditer(run)]
     pairs = [(first[0], second[1]) for first, second in pairwise(characters) if f"{first[2]}{second[2]}" in wanted]
     spans: list[tuple[int, int]] = []
     for begin, end in pairs or [(begin, end) for begin, end, character in characters if character in wanted]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import stat
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,8 +93,10 @@ def write_arrays(path: Path, token: str, epoch: int, parts: Mapping[str, Part]) 
 
     One process writes at a time: that which may write to the database. It takes the place of what a killed one left.
     """
+    from shutil import disk_usage
+
     arrays = [array for _, groups in parts.values() for group in groups for array in group]
-    if shutil.disk_usage(path.parent).free < sum(array.nbytes for array in arrays) or not may_remove(path):
+    if disk_usage(path.parent).free < sum(array.nbytes for array in arrays) or not may_remove(path):
         raise OSError(errno.ENOSPC, "no room", str(path))
     places = {
         name: (row, [[(array.nbytes, zlib.crc32(array.data)) for array in group] for group in groups])

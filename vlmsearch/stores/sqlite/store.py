@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -30,7 +29,6 @@ from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.postings import max_score
 from vlmsearch.stores.sqlite.arrays import ArraysFile, may_remove
-from vlmsearch.stores.sqlite.check import check_index
 from vlmsearch.stores.sqlite.checksums import checksum, is_whole
 from vlmsearch.stores.sqlite.codes import find
 from vlmsearch.stores.sqlite.database import BlankError, Database, Turns, bytes_in_page, is_sparse, page_bytes
@@ -382,12 +380,14 @@ class SqliteStore(DatabaseStore):
 
     def disk_use(self) -> DiskUse:
         """Measure what all generations take of the file, and what is left on its disk."""
+        from shutil import disk_usage
+
         manifest, generations = self.needed(), self.kept_generations()
         with self._database.reading("measure the file") as db:
             documents = sum(Tables(manifest, generation).count(db).documents for generation in generations)
             used, unused = page_bytes(db)
         used += sum(self._array_files().values())
-        return DiskUse(used, documents, unused + shutil.disk_usage(self._database.path.parent).free)
+        return DiskUse(used, documents, unused + disk_usage(self._database.path.parent).free)
 
     def vector_bytes(self, dim: int) -> int:
         """Estimate how many bytes a vector takes: in a page beside others, and as its codes and signs."""
@@ -430,6 +430,8 @@ class SqliteStore(DatabaseStore):
 
     def check(self, *, repair: bool = False) -> CheckReport:
         """Check whether the file is whole and its parts agree. With ``repair``, make again what can be."""
+        from vlmsearch.stores.sqlite.check import check_index
+
         wrong = list[str]()
         with suppress(BackendError), self._database.writing("check the arrays", waits=repair) as db:  # nobody makes one
             wrong = self._wrong_arrays(db)

@@ -135,7 +135,10 @@ class Tables:
         self.fields = [field for space in manifest.spaces for field in space.fields]
         self.dims = {field: space.dim for space in manifest.spaces for field in space.fields}
         self.language = manifest.language
-        self._stemmer = "" if manifest.language == NONE else stemmer_release()
+
+    @property
+    def _stemmer(self) -> str:
+        return "" if self.language == NONE else stemmer_release()
 
     def create(self, db: sqlite3.Connection) -> None:
         """Make the tables, unless they are there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 import sqlite3
 import sys
 import threading
@@ -181,7 +181,7 @@ class Views:
                 if name not in parts or row >= parts[name][0]:
                     others[name] = file.read(name)
         if not others.keys() >= parts.keys():
-            parts, token = {**parts, **others}, secrets.token_hex(8)
+            parts, token = {**parts, **others}, os.urandom(8).hex()
             self._tables.put_arrays(db, token, state.epoch, max(row for row, _ in parts.values()))
             write_arrays(self._path, token, state.epoch, parts)
 
