@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -100,6 +100,12 @@ def _start(name: str, attributes: Attributes, kind: str = "INTERNAL", parent: Co
 
     span = _tracer().start_span(name, parent, SpanKind[kind], attributes)
     return None if span is INVALID_SPAN and not _listeners else span
+
+
+def tell(stages: Iterable[StageTiming]) -> None:
+    """Tell of stages of this operation that ended in another process."""
+    for measured in stages:
+        _tell(measured.stage, _operation.get(), measured.seconds, measured.error)
 
 
 def fail(span: Span, error: str) -> None:

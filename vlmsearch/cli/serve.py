@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 @option("--tls-key", metavar="FILE", help="The key of the certificate.")
 @option("--log", type=click.Choice(("text", "json")), help="Format of the log.  [default: text]")
 @option("--threads", type=click.IntRange(1), metavar="N", help="Maximum number of concurrent requests.  [default: 64]")
+@option("--workers", type=click.IntRange(1), metavar="N", help="Processes that search.  [default: 1]")
 @option("--stop-seconds", type=SECONDS, help="Seconds to finish accepted requests when stopped.  [default: 30]")
 @limits_option(SERVER_LIMITS)
 def serve(config: Path | None, image_limits: ImageLimits, **given: object) -> None:
@@ -49,14 +50,19 @@ def serve(config: Path | None, image_limits: ImageLimits, **given: object) -> No
         from vlmsearch.server.app import create_app
         from vlmsearch.server.logs import configured
         from vlmsearch.server.run import HttpServer, listen
-        from vlmsearch.server.service import Service
+        from vlmsearch.server.searchers import Searchers
+        from vlmsearch.server.service import Service, pipelines
     except ModuleNotFoundError as exc:
         raise MissingDependencyError(
             f"`vlmsearch serve` needs {exc.name}, which is not installed: {install_command('serve')}"
         ) from exc
     settings = _settings(config, given)
     settings = replace(settings, image_limits=image_limits)
-    with configured(settings.log), listen(settings) as listening, Service.open(settings) as service:
+    with ExitStack() as stack:
+        stack.enter_context(configured(settings.log))
+        searchers = stack.enter_context(Searchers(settings, pipelines)) if settings.workers > 1 else None
+        listening = stack.enter_context(listen(settings))
+        service = stack.enter_context(Service.open(settings, searchers))
         server = HttpServer(create_app(service), service)
         host, port = listening.getsockname()[:2]
         scheme = "https" if settings.tls_cert else "http"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +22,7 @@ from vlmsearch.registry import open_encoder, open_generator, open_reranker, open
 from vlmsearch.server.errors import Json
 from vlmsearch.server.images import Thumbnails, Uploads
 from vlmsearch.server.jobs import Jobs
+from vlmsearch.server.searchers import Searchers, SpreadPipeline
 from vlmsearch.server.settings import IndexSettings, ServerSettings
 
 P = ParamSpec("P")
@@ -83,11 +84,12 @@ class Service(Closable):
         self.on_batch: list[Callable[[Batch], None]] = []
 
     @classmethod
-    def open(cls, settings: ServerSettings) -> Self:
+    def open(cls, settings: ServerSettings, searchers: Searchers | None = None) -> Self:
         """Open the back ends of all indexes.
 
         Args:
             settings: Settings of the operator.
+            searchers: Processes that search; None to search in this one.
 
         Returns:
             The service, which closes them.
@@ -116,7 +118,11 @@ class Service(Closable):
                 reranker = parts.open(open_reranker, index.reranker) if index.reranker else None
                 limits = settings.image_limits
                 pipeline = Pipeline(encoder, store, generator, reranker=reranker, image_limits=limits)
+                if searchers is not None:
+                    pipeline = SpreadPipeline(searchers, name, pipeline)
                 service.indexes[name] = OpenIndex(name, index, pipeline)
+            if searchers is not None:
+                searchers.start()
             service._stack = stack.pop_all()
         service._stack.callback(service.threads.close)  # before the back ends that they use
         service._stack.callback(service._drawing.close)
@@ -175,6 +181,14 @@ class Service(Closable):
     def close(self) -> None:
         """Close all back ends."""
         self._stack.close()
+
+
+@contextmanager
+def pipelines(settings: ServerSettings) -> Iterator[Mapping[str, Pipeline]]:
+    """Open the pipelines of a process that only searches, by the names of the indexes."""
+    indexes = {name: replace(index, generator="") for name, index in settings.indexes.items()}
+    with Service.open(replace(settings, indexes=indexes)) as service:
+        yield {name: index.pipeline for name, index in service.indexes.items()}
 
 
 class _Parts:

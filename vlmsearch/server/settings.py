@@ -68,6 +68,7 @@ class ServerSettings:
         tls_key: Key of the certificate.
         log: Format of log lines: ``text`` for people, or ``json`` for one object a line.
         threads: Number of requests that are handled at a time, above 0. Many make large batches for encoders.
+        workers: Number of processes that search, above 0. With 1, the process of the requests does it.
         stop_seconds: Seconds for accepted requests after the service was asked to stop, from 0.001 to 1,000,000.
         image_limits: Limits of images, in requests and in files.
 
@@ -92,6 +93,7 @@ class ServerSettings:
     tls_key: str | None = None
     log: Log = "text"
     threads: int = 64
+    workers: int = 1
     stop_seconds: float = 30.0
     image_limits: ImageLimits = field(default=SERVER_LIMITS, metadata={"given": False})
 
@@ -106,7 +108,7 @@ class ServerSettings:
         object.__setattr__(self, "root_path", self.root_path.rstrip("/"))
         if not ROOT_PATH.fullmatch(self.root_path):
             raise ConfigError(f"`root_path` is the beginning of a path, such as /search, not {self.root_path!r}")
-        check_counts(max_body=self.max_body, threads=self.threads)
+        check_counts(max_body=self.max_body, threads=self.threads, workers=self.workers)
         check_seconds(stop_seconds=self.stop_seconds)
         check_bounds(1e-6, 1e6, rate=self.rate)
         if (self.tls_cert is None) != (self.tls_key is None):

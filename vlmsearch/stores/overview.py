@@ -83,6 +83,14 @@ class Overview(Protocol):
 
 
 @runtime_checkable
+class Preloads(Protocol):
+    """A store that keeps in memory what it compares."""
+
+    def preload(self) -> None:
+        """Read that into memory: for the stores of this index that this process and those forked from it open next."""
+
+
+@runtime_checkable
 class HasOverview(Protocol):
     """A store that gives an `Overview`."""
 

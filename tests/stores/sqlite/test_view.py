@@ -1,16 +1,19 @@
 """What transactions see of an index, one beside the other."""
 
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records
 
+from vlmsearch.stores.sqlite.codes import CodeRows
 from vlmsearch.stores.sqlite.database import Database
 from vlmsearch.stores.sqlite.store import SqliteStore
 from vlmsearch.stores.sqlite.tables import Tables
 from vlmsearch.stores.sqlite.view import View, Views
-from vlmsearch.types import Manifest
+from vlmsearch.types import Field, Manifest
 
 RECORDS = make_records(60, (IMAGE, TEXT))
 
@@ -41,6 +44,43 @@ def test_the_next_transaction_does_not_see_what_a_statement_saw_that_was_left_ha
         assert second is first
         assert second.execute("SELECT count(*) FROM documents_1").fetchone() == (50,)
     database.close()
+
+
+def test_what_was_read_before_a_fork_is_not_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = RECORDS[3].vectors[IMAGE][None]
+    with SqliteStore(str(path)) as store:
+        expected = store.search(IMAGE, query, limit=5)
+        store.preload()
+    read: list[int] = []
+    codes_after = Tables.codes_after
+
+    def noted(self: Tables, db: sqlite3.Connection, field: Field, row: int) -> Iterator[CodeRows]:
+        read.append(row)
+        return codes_after(self, db, field, row)
+
+    monkeypatch.setattr(Tables, "codes_after", noted)
+    with SqliteStore(str(path)) as store:
+        assert store.search(IMAGE, query, limit=5) == expected
+        assert read == []
+        change(path)
+        [hits] = store.search(IMAGE, RECORDS[45].vectors[IMAGE][None], limit=1)
+        assert (hits[0].id, read) == (RECORDS[45].document.id, [40])
+    with SqliteStore(str(path)) as store:
+        store.search(IMAGE, query, limit=5)
+        assert read == [40, 0], "the next one begins anew: the view was another's"
+
+
+def test_what_was_read_before_a_fork_is_not_taken_for_another_index_of_that_name(path: Path) -> None:
+    with SqliteStore(str(path)) as store:
+        store.preload()
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    with SqliteStore(str(path)) as store:
+        store.bind("e", SPACES)
+        store.upsert(RECORDS[10:])
+        for record in RECORDS[10:]:
+            [hits] = store.search(IMAGE, record.vectors[IMAGE][None], limit=1)
+            assert hits[0].id == record.document.id
 
 
 def test_a_transaction_that_sees_less_than_others_gets_a_view_of_its_own(path: Path) -> None:

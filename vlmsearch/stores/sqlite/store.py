@@ -134,7 +134,7 @@ class SqliteStore(DatabaseStore):
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Name the tables of the generation."""
         self._tables = Tables(manifest, generation)
-        self._views = Views(self._tables, self._arrays_path(self._tables.generation))
+        self._views = Views(self._tables, self._arrays_path(self._tables.generation), manifest.created)
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove the tables of a generation, and make the file smaller."""
@@ -327,6 +327,15 @@ class SqliteStore(DatabaseStore):
             wanted = {*keys, *(() if where is None else keys_of(where))}
             yield SqliteOverview(db, tables, self._views.now(db, (*fields, GROUPS), wanted), where)
         self._views.keep(self._database)
+
+    def preload(self) -> None:
+        """Read the arrays into memory: see `vlmsearch.stores.overview.Preloads`."""
+        manifest = self.as_opened()
+        if manifest is not None:
+            fields = [field for space in manifest.spaces for field in space.fields]
+            with self._reading("read the index") as (db, _):
+                self._views.now(db, (*fields, GROUPS, *([WORDS] if manifest.language else [])))
+            self._views.hand_on()
 
     # ---- reading
 

@@ -38,6 +38,8 @@ _QUICK, _LATER = 2**18, 5.0
 GROUPS = "groups"
 """The name by which `Views.now` is asked which rows belong together."""
 _Group = TypeVar("_Group")
+_preloaded: dict[tuple[Path, str], tuple[View, int]] = {}
+"""Views to begin with, by the path of the arrays and the creation of the index."""
 _log = logging.getLogger(__name__)
 
 
@@ -109,17 +111,20 @@ class View:
 class Views:
     """The views of one generation, each made from the one before. May be used from several threads.
 
-    ``path`` is the file of arrays beside the database.
+    ``path`` is the file of arrays beside the database. ``created`` tells the index from others that had its name.
     """
 
-    def __init__(self, tables: Tables, path: Path) -> None:
+    def __init__(self, tables: Tables, path: Path, created: str = "") -> None:
         self._tables = tables
-        self._path = path
-        self._from_file = 0
-        """Number of documents, in all fields and words together, whose arrays were read from the file."""
+        self._path, self._created = path, created
+        self._latest, self._from_file = _preloaded.pop((path, created), (View(), 0))
+        """The view, and how many documents of fields and words were read from the file."""
         self._due = 0.0
         self._guard = threading.Lock()
-        self._latest = View()
+
+    def hand_on(self) -> None:
+        """Leave the view to whoever opens the index next, also in forked processes."""
+        _preloaded[self._path, self._created] = self._latest, self._from_file
 
     def now(self, db: sqlite3.Connection, asked: Collection[Field | str], keys: Collection[str] = ()) -> View:
         """Return the view of a transaction. It has the codes of the fields ``asked``, `WORDS`, and `GROUPS`.
