@@ -281,36 +281,39 @@ def measure_processes(encoder: str, store: str, queries: Queries, *, calls: int)
     yield _timed(f"import {_IMPORTS}", lambda _: run("-c", f"import {_IMPORTS}"), queries, calls, clock=_of_children)
 
 
-def measure_http(encoder: str, store: str, queries: Queries, *, calls: int, clients: int) -> Iterator[SearchFigure]:
+def measure_http(
+    encoder: str, store: str, queries: Queries, *, workers: int, calls: int, clients: int
+) -> Iterator[SearchFigure]:
     """Time searches of `vlmsearch serve`. The clients are in a process of their own, as the service is.
 
     Args:
         encoder: URL of the model.
         store: URL of the index.
         queries: The queries.
+        workers: Number of processes of the service that search.
         calls: Number of requests that are timed for each figure.
         clients: Number of clients that ask at once in the second figure.
 
     Returns:
-        The figures of one client and of many. The processor time is the service's.
+        The figures of one client and of many. Processor time and memory are those of all processes of the service.
     """
     alone = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
-    with _serving(encoder, store) as (url, pid), alone:
+    with _serving(encoder, store, workers) as (url, pid), alone:
         for number in (1, clients):
-            what = f"HTTP, {number} client{'s' * (number > 1)}"
+            what = f"HTTP, {number} client{'s' * (number > 1)}" + f", {workers} workers" * (workers > 1)
             figure = alone.submit(_ask, url, pid, what, queries, calls, number).result()
             parts = [proc_bytes(f"{own}/smaps_rollup", "Pss") for own in _family(pid)]
             yield replace(figure, memory=sum(part or 0 for part in parts) or None)
 
 
 @contextmanager
-def _serving(encoder: str, store: str) -> Iterator[tuple[str, int]]:
+def _serving(encoder: str, store: str, workers: int) -> Iterator[tuple[str, int]]:
     """Run the command of the service, and yield its URL and process once it answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "vlmsearch", "serve", "--encoder", encoder, "--store", store, "--port", str(port)]
-    command += ["--generator", "none"]
+    command += ["--generator", "none", "--workers", str(workers)]
     with tempfile.TemporaryFile() as log, subprocess.Popen(command, stderr=log) as service:  # noqa: S603
         try:
             with ServiceClient(f"http://127.0.0.1:{port}") as client:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from vlmsearch.cli.bench.data import numbers
 from vlmsearch.cli.common import command, json_option, option, print_json, print_table
 from vlmsearch.cli.progress import progress
 
@@ -21,6 +22,7 @@ from vlmsearch.cli.progress import progress
 @option("--dim", type=click.IntRange(8), help="Draw documents of 50 words with vectors of N random numbers.")
 @option("--calls", default=100, show_default=True, type=click.IntRange(1), help="Calls that are timed for each figure.")
 @option("--clients", default=8, show_default=True, type=click.IntRange(1), help="Clients that ask at once.")
+@option("--workers", type=numbers, default="1,2", show_default=True, metavar="N,...", help="Processes of the service.")
 @json_option
 def bench_search(
     documents: int,
@@ -29,6 +31,7 @@ def bench_search(
     dim: int | None,
     calls: int,
     clients: int,
+    workers: list[int],
     as_json: bool,
 ) -> None:
     """Measure searches among drawn captions: in a process, as a command, and over HTTP.
@@ -60,8 +63,9 @@ def bench_search(
             figures = list(search.measure_searches(Pipeline(model, opened), queries, calls=calls, clients=clients))
         if dim is None:
             figures += search.measure_processes(encoder, store, queries[0], calls=-(-calls // 10))
-            if find_spec("uvicorn"):
-                figures += search.measure_http(encoder, store, queries[0], calls=calls, clients=clients)
+            for number in workers if find_spec("uvicorn") else ():
+                own = {"workers": number, "calls": calls, "clients": clients}
+                figures += search.measure_http(encoder, store, queries[0], **own)
     if as_json:
         about = {"documents": held, "dim": dim, "encoder": encoder, "machine": machine_name()}
         print_json({**about, "written_per_cpu_second": rate, "figures": [asdict(figure) for figure in figures]})
