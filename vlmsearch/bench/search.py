@@ -30,6 +30,7 @@ from vlmsearch._util.machine import proc_bytes
 from vlmsearch.bench.service import ServiceClient
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError
+from vlmsearch.search.relevance import Backgrounds
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.types import Document, Field, ImageSource, Record, Role, Space, Stamp, Vectors
 
@@ -228,6 +229,7 @@ def fill(
         written += len(records)
         if on_progress is not None:
             on_progress(written)
+    Backgrounds().keep(store, written)  # as those do who index
     return written / max(seconds, 1e-9)
 
 
