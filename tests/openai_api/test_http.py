@@ -268,14 +268,14 @@ def test_a_whole_answer_may_take_ten_times_as_long_as_silence() -> None:
     events = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", b"data: a\n\n"
     for is_endless in (False, True):
         with dripping(*events) as (url, _), HttpClient(url, HttpOptions(timeout=0.3)) as client:
-            data = list[str]()
+            data, begun = list[str](), time.monotonic()
             with suppress(BackendUnavailableError), client.exchange("GET", "/") as response:
                 for _, piece in client.events(response, 99, None if is_endless else 999):
                     data.append(piece)
                     if len(data) == 70:
                         break
             assert (len(data) == 70) is is_endless
-            assert len(data) > 10
+            assert time.monotonic() - begun > 2
 
 
 def test_a_silent_server_times_out_and_is_not_asked_again(silent: str) -> None:
