@@ -108,6 +108,10 @@ def test_what_leads_by_signs_has_the_nearest_and_ranks_are_those_of_all_codes(
         assert set(nearest.tolist()) <= set(compared.leading(76).tolist())
         known = np.array([1 + np.count_nonzero(whole._all > whole._all[place]) for place in nearest])
         assert (compared.ranks(nearest) == known).all()
+        beside = table_of(collections["clusters"][: ROWS - 1]).compared(query, ROWS, None)  # the last has no vector
+        assert beside.ranks(np.append(nearest[nearest < ROWS - 1], ROWS - 1))[-1] == 0
+        if passing is None:
+            assert (beside.ranks(np.append(nearest, ROWS - 1))[:-1] == known).all()
         assert "_all" not in vars(compared)
 
 

@@ -372,6 +372,7 @@ class FieldCosines:
         else:
             sample, max_bits = self._bits[::_SAMPLED], self._table.max_bits(values)
             is_told = np.array([np.count_nonzero(sample <= bits) * _SAMPLED <= _RANKED for bits in max_bits], np.bool_)
+            is_told &= ~np.isnan(values)
             near = np.flatnonzero(self._bits <= max_bits[is_told].max(initial=-1))
             listed = np.sort(self.at(near)[0])
             ranks[is_told] = 1 + len(listed) - np.searchsorted(listed, values[is_told], side="right")
