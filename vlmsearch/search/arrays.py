@@ -237,7 +237,7 @@ class _QueryValues:
         """
         needed = min_log_odds - PRIOR
         may = np.zeros(len(self.has_text), np.bool_)
-        kinds, said = self._said_by_words
+        kinds, said = self._said_by_words()
         groups = {self.evidence[str(field_)].best_of or str(field_) for field_ in self.cosines}
         for field_, known in self.cosines.items():
             values = self._min_value(str(field_), (needed - said) / len(groups))
@@ -260,7 +260,6 @@ class _QueryValues:
             bounds = replace(self, evidence={name: replace(of, is_upper=True) for name, of in self.evidence.items()})
         return places[bounds.log_odds(places, 1) >= min_log_odds - _ROUNDING]
 
-    @functools.cached_property
     def _said_by_words(self) -> tuple[NDArray[np.uint8], _Numbers]:
         """Return the kind of each document by its words, and what these add at most."""
         if self.words is None:

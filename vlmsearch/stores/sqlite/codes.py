@@ -370,9 +370,8 @@ class FieldCosines:
             for at in np.flatnonzero(~np.isnan(values)).tolist():
                 ranks[at] = 1 + np.count_nonzero(self._all > values[at])
         else:
-            sample, max_bits = self._bits[::_SAMPLED], self._table.max_bits(values)
-            is_told = np.array([np.count_nonzero(sample <= bits) * _SAMPLED <= _RANKED for bits in max_bits], np.bool_)
-            is_told &= ~np.isnan(values)
+            sample, max_bits = np.sort(self._bits[::_SAMPLED]), self._table.max_bits(values)
+            is_told = (np.searchsorted(sample, max_bits, side="right") * _SAMPLED <= _RANKED) & ~np.isnan(values)
             near = np.flatnonzero(self._bits <= max_bits[is_told].max(initial=-1))
             listed = np.sort(self.at(near)[0])
             ranks[is_told] = 1 + len(listed) - np.searchsorted(listed, values[is_told], side="right")
