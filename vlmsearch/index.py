@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from vlmsearch.search.explanation import Explanation
     from vlmsearch.stores.base import CheckReport
 
-_ADVICE = "Choose a model that is made for them, such as onnx:default"
+_ADVICE = (
+    "Choose a model that is made for them, such as onnx:default, or onnx:multilingual-e5-small for texts and queries "
+    "in several languages"
+)
 
 
 def _level_of_caller() -> int:

@@ -297,7 +297,7 @@ class Pipeline(Index):
                 report = Flow(encoder, store, options).run(items)
         finally:
             self._backgrounds.forget()
-        self._backgrounds.keep(store, report.added + report.updated)
+        self._backgrounds.keep(store, report.added + report.updated, encoder)
         manifest = store.manifest()
         if manifest is not None and report.added + report.updated >= MIN_DOCUMENTS and not self._has_warned:
             fields = text_fields(encoder.spaces)

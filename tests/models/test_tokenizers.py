@@ -60,6 +60,22 @@ def test_what_is_behind_a_special_token_is_read(tmp_path: Path, kind: str) -> No
                 ]
 
 
+@pytest.mark.parametrize("kind", MAKERS)
+def test_letters_of_another_script_are_not_known(tmp_path: Path, kind: str) -> None:
+    from vlmsearch.building.torch import TorchEncoder
+
+    MAKERS[kind](tmp_path)
+    with TorchEncoder(f"{tmp_path}/") as encoder:
+        known = encoder.known_letters(["a red star and two green rings", "blue"])
+        assert known is not None
+        assert known > 0.1  # of vocabularies as small as these
+        for text in ("красная книга лежит на столе", "الكتاب الأحمر", "พิพิธภัณฑ์", "这条河发源于山区", "लाल किताब"):
+            other = encoder.known_letters([text])
+            assert other is not None
+            assert other < 0.1, text
+        assert encoder.known_letters(["12.5", "", "..."]) is None
+
+
 def test_vectors_of_the_demonstration_go_on_behind_one() -> None:
     ends = ("<|endoftext|>", "<|startoftext|>", "[SEP]", "[CLS]", "[PAD]", "[MASK]")
     with open_encoder("onnx:demo") as encoder:

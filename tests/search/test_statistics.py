@@ -13,7 +13,7 @@ from vlmsearch.errors import BackendUnavailableError
 from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.reindex import reindex
 from vlmsearch.search import agreement, relevance
-from vlmsearch.search.relevance import Backgrounds, kept_weight
+from vlmsearch.search.relevance import Backgrounds, kept_statistics
 from vlmsearch.stores.generations import GenerationalStore
 from vlmsearch.stores.sqlite.store import SqliteStore
 from vlmsearch.types import Field, Matches
@@ -37,7 +37,8 @@ def documents(first: int, last: int) -> list[Document]:
 def weight_of(store: GenerationalStore) -> float | None:
     manifest = store.manifest()
     assert manifest is not None
-    return kept_weight(manifest, FIELD, store.size())
+    kept = kept_statistics(manifest, FIELD, store.size())
+    return None if kept is None else kept.word_weight
 
 
 def test_a_new_process_computes_no_weight_that_the_index_keeps(
@@ -62,14 +63,14 @@ def test_scores_are_the_same_whether_the_weight_is_kept_or_computed(
     warm.add(documents(0, 100))
     kept = matches()
     assert [warm.search(text, min_score=0.0) for text in asked] == kept
-    monkeypatch.setattr(relevance, "kept_weight", lambda *_: None)
+    monkeypatch.setattr(relevance, "kept_statistics", lambda *_: None)
     assert matches() == kept
 
 
 def test_a_weight_is_of_about_the_documents_that_are_there(
     store: GenerationalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weights = iter((2.0, 3.0, 4.0, 5.0))
+    weights = iter((1.0, 2.0, 3.0, 4.0, 5.0))
     monkeypatch.setattr(agreement, "word_weight", lambda *_: next(weights))
     pipeline = Pipeline(MockEncoder(), store)
     pipeline.add(documents(0, 40))

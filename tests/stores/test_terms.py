@@ -16,6 +16,7 @@ from vlmsearch.stores import terms
 from vlmsearch.stores.terms import (
     LANGUAGES,
     check_language,
+    language_clues,
     language_of,
     plain_words,
     query_terms,
@@ -36,6 +37,30 @@ def shares(text: str, query: str, language: str = "auto") -> bool:
 
 
 # ---- documents
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Wie repariere ich das Hinterrad", "German"),
+        ("How do I mend the rear wheel?", "English"),
+        ("cómo reparar la rueda de una bicicleta", "Spanish"),
+        ("где моя книга", "Cyrillic"),
+        ("книга о 東京", "Cyrillic"),
+        ("東京の駅", "Japanese"),
+        ("东京的车站", "Chinese"),
+        ("서울역", "Korean"),
+        ("พิพิธภัณฑ์", "Thai"),
+        ("كتاب", "Arabic"),
+        ("ספר", "Hebrew"),
+        ("red bicycle", ""),
+        ("AB-4711 12", ""),
+        ("", ""),
+    ],
+)
+def test_clues_tell_the_language_of_a_text(text: str, language: str) -> None:
+    [(name, count), (_, second)] = [*language_clues(text).most_common(2), ("", 0), ("", 0)][:2]
+    assert (name if count >= 2 and count > second else "") == language
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ def fill(
         written += len(records)
         if on_progress is not None:
             on_progress(written)
-    Backgrounds().keep(store, written)  # as those do who index
+    Backgrounds().keep(store, written, encoder)  # as those do who index
     return written / max(seconds, 1e-9)
 
 

@@ -100,6 +100,27 @@ class Encoder(Closable, ABC):
             BackendError: The model or its server failed.
         """
 
+    def known_letters(self, texts: Sequence[str]) -> float | None:
+        """Return the share of the letters of texts that the model reads in tokens which mean something.
+
+        Those are whole words, and parts of four letters or more; of two in scripts without spaces. A model that never
+        learnt a language reads small pieces, single letters, or nothing of it. The model is that of the texts that
+        text queries ask: see `compared_spaces`.
+
+        Args:
+            texts: Any number of them.
+
+        Returns:
+            A number from 0 to 1; None where there is no such model, or its tokenizer is not at hand.
+
+        Example:
+            >>> from vlmsearch.registry import open_encoder
+            >>> with open_encoder("onnx:demo") as encoder:
+            ...     encoder.known_letters(["красный круг"])
+            0.0
+        """
+        return None
+
     @abstractmethod
     def encode_images(self, images: Sequence[ImageSource]) -> dict[str, Vectors]:
         """Encode images into every space that takes images.

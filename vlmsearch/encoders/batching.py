@@ -300,6 +300,10 @@ class BatchingEncoder(Encoder):
         for thread in self._threads:
             thread.start()
 
+    def known_letters(self, texts: Sequence[str]) -> float | None:
+        """Return what the encoder says; see `Encoder.known_letters`."""
+        return self._encoder.known_letters(texts)
+
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:
         """Encode texts, together with those of other threads; see `Encoder.encode_texts`.
 

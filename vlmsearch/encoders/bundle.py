@@ -139,6 +139,10 @@ class BundleEncoder(Encoder):
         """Return how many tokens each text has; see `MeasuresTexts`."""
         return self.count_tokens(texts, space=self._text_space)
 
+    def known_letters(self, texts: Sequence[str]) -> float | None:
+        """Return the share of letters in tokens that mean something; see `Encoder.known_letters`."""
+        return self._texts[self._text_space].known_letters(texts)
+
     def decode_tokens(self, rows: Sequence[Sequence[int]], *, space: str) -> list[str]:
         """Return the texts of token ids; see `TokenizesTexts`."""
         return self._texts[space].decode_tokens(rows)

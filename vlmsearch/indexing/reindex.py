@@ -137,7 +137,7 @@ def _replace(
         if not done:
             break
     if allow_missing or not lost:
-        Backgrounds().keep(new, encoded)
+        Backgrounds().keep(new, encoded, None if isinstance(model, Manifest) else model)
         try:
             beside.freeze(new)
             done, lost = fill(new)

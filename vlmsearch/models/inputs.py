@@ -252,6 +252,10 @@ class TextBatches:
         """Return how many tokens each text has, its prompt aside."""
         return [self._own_tokens(ids, role) for ids in self._token_ids(texts, [role] * len(texts))]
 
+    def known_letters(self, texts: Sequence[str]) -> float | None:
+        """Return the share of the letters of texts that are in tokens which mean something; None without letters."""
+        return self._tokenizer.known_letters(texts)
+
     def decode_tokens(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Return the texts of some token ids, special tokens left out.
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import compress
@@ -43,6 +46,10 @@ def read_tokenizer(data: bytes, name: str) -> Tokenizer:
     return tokenizer
 
 
+_UNSPACED = "[\u0e00-\u109f\u1780-\u17ff\u2e80-\U0003ffff]"
+"""A letter of a script without spaces, or of Hangul, whose words are as short."""
+_PIECE, _PIECE_OF_UNSPACED = 4, 2
+"""Letters of a token that means something, also where it is no whole word."""
 _RARE = "\U000f0000 \U00016a40 \U00012000 \u2d63"
 """Letters that most vocabularies lack. Some normalizers leave out a part of them."""
 
@@ -67,6 +74,7 @@ class TextTokenizer:
                 unknown = raw.encode(_RARE, add_special_tokens=False).ids
         added = (id for id, token in raw.get_added_tokens_decoder().items() if token.special)
         marks = compress(around.ids, around.special_tokens_mask)
+        self._unknown = frozenset(unknown)
         self._special = frozenset({*added, *marks}.difference(unknown))
         self._around = self._count(around)
         raw.encode_special_tokens = all(map(self._special.isdisjoint, prompts))
@@ -81,6 +89,20 @@ class TextTokenizer:
                     given[place] = prompt.text + self.plain(texts[place])
                     rows[place] = self.raw.encode(given[place], add_special_tokens=False).ids
         return rows
+
+    def known_letters(self, texts: Sequence[str]) -> float | None:
+        """Return the share of the letters of texts that are in tokens which mean something; None without letters."""
+        with no_panics(self._name):
+            encodings = self.raw.encode_batch(list(texts), add_special_tokens=False)
+        known = letters = 0
+        for text, encoding in zip(texts, encodings):
+            letters += sum(map(str.isalpha, text))
+            spans = Counter(encoding.offsets)  # of a letter's bytes, each token has the same one
+            for id, (start, end) in zip(encoding.ids, encoding.offsets):
+                if id not in self._unknown and spans[start, end] == 1:
+                    read = sum(map(str.isalpha, text[start:end]))
+                    known += read if _means_something(text, start, end, read) else 0
+        return known / letters if letters else None
 
     def pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Encoding]:
         """Return the tokens of pairs, with those that the model has around them."""
@@ -106,6 +128,19 @@ class TextTokenizer:
 
     def _count(self, encoding: Encoding) -> int:
         return sum(map(self._special.__contains__, encoding.ids))
+
+
+def _means_something(text: str, start: int, end: int, letters: int) -> bool:
+    """Return whether a token is a whole word, or has so many letters that it is no arbitrary piece of one."""
+    if re.match(_UNSPACED, text[start:end].lstrip()):
+        return letters >= _PIECE_OF_UNSPACED
+    begins = text[start].isspace() or not _in_word(text[max(start - 1, 0) : start])
+    is_whole = begins and not _in_word(text[end : end + 1])
+    return letters >= _PIECE or (letters > 0 and is_whole)
+
+
+def _in_word(character: str) -> bool:
+    return character.isalnum() or unicodedata.category(character or " ").startswith("M")
 
 
 def _growth(normalizer: Mapping[str, Any]) -> int:

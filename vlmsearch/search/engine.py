@@ -734,7 +734,7 @@ class _Search:
             facets=facets,
             threshold=threshold,
             closest=() if matches else self._closest(judged),
-            uncalibrated=self.judge.outside(self.asked.vectors),
+            uncalibrated=self.judge.outside(self.asked.vectors, self.asked.text if self.asked.by_text else ""),
         )
 
     def _closest(self, judged: Sequence[Match]) -> tuple[Match, ...]:

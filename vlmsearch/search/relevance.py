@@ -14,8 +14,11 @@ adds nothing, so it counts neither for nor against it.
   than the mean. BM25's terms are log-odds
   themselves (Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009), but words of one
   text depend on each other, hence a slope. All of it is multiplied where the vectors of the index do not know its words
-  (`word_weight`). Words that are met almost completely stand for themselves, whatever the vectors say: a code, a number
-  or the name of a file. But several words say no more than their BM25: what all documents hold says nothing.
+  (`word_weight`). Where they hardly know any, as in a language that the model never learnt, what they say shrinks
+  (`TextStatistics.knowledge`), and words are judged by themselves: by the share of the query that a text meets, and by
+  what other texts meet of it. Words that are met almost completely stand for themselves, whatever the vectors say: a
+  code, a number or the name of a file. But several words say no more than their BM25: what all documents hold says
+  nothing.
 
 No evidence of a vector goes below `FLOOR`: a caption may say nothing of what its picture shows.
 """
@@ -25,15 +28,16 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field as attribute, replace
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from vlmsearch.errors import VlmsearchError
-from vlmsearch.stores.terms import AUTO, are_codes, has_number, plain_words, query_terms, query_words
-from vlmsearch.types import MIN_SCORE, WORDS, Field, Manifest, RelevanceFit
+from vlmsearch.stores.base import WordSearch
+from vlmsearch.stores.terms import AUTO, are_codes, has_number, language_clues, plain_words, query_terms, query_words
+from vlmsearch.types import MIN_SCORE, WORDS, Field, Manifest, RelevanceFit, document_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,6 +72,13 @@ It holds however near to each other all are.
 """
 _BESIDE, _TERMS_POWER = (0.3, -0.6, 6.0), 0.75
 """Slope, base and bound of words beside vectors: nats per BM25 divided by this power of the number of terms."""
+_UNKNOWN = (32.0, 28.0, -1.1)
+"""Of texts that vectors do not know: nats per share of the query that a text meets, those taken off per share that its
+rivals meet, and those at no share."""
+_LONG = 5
+"""Terms from which on a longer query divides BM25 no more: of long ones, words tell more than their mean."""
+_CHANCE = 3.0
+"""Terms of a long query that a text about something else holds at the best."""
 _TELLING = 4.4
 """The highest BM25 of a term that it tells something to lack: an idf of 2."""
 _ALONE = (25.6, -2.9)
@@ -106,8 +117,16 @@ _CHANGE = 0.1
 """The share of documents by which an index may change until its statistics are computed anew."""
 _FEW_CHANGES, _FEW_DOCUMENTS = 100, 48
 """Changes, and documents, that are too few to look at the statistics of an index."""
-_WORD_WEIGHT = "word weight 1"
-"""The name of `word_weight` among the statistics of an index, with the number of its algorithm."""
+_WORD_WEIGHT, _LANGUAGE = "word weight 2", "language 1"
+"""The names of `TextStatistics` among those of an index, with the numbers of their algorithms."""
+_TRUSTED, _MISTRUST = 1.5, 3
+"""The weight of words up to which vectors know a language, and the power by which they count less beyond it."""
+_CLUES = 2
+"""Clues by which a query is in another language than the texts."""
+_HARDLY = 0.2
+"""How much vectors know of texts of which they hardly know any."""
+_SPOKEN, _MAINLY = 0.05, 0.5
+"""The shares of a sample that make a language one of the index, and its main one."""
 
 
 def to_relevance(log_odds: float) -> float:
@@ -380,6 +399,8 @@ def words_beside(
     texts: int = SAMPLE,
     documents: int = SAMPLE,
     weight: float = 1.0,
+    known: float = 1.0,
+    rivals: float = 0.0,
 ) -> Evidence:
     """Return what BM25 is worth beside vectors of the same text, and by itself.
 
@@ -390,6 +411,8 @@ def words_beside(
         texts: About how many texts the index has, passages among them.
         documents: About how many documents it has.
         weight: How much words count beside the vectors of the index: see `word_weight`.
+        known: How much of the texts the vectors know, from 0 to 1: see `TextStatistics.knowledge`.
+        rivals: The BM25 of the best texts of a sample; it counts where vectors do not know all.
     """
     terms = max(len(query_terms(text, language)), 1)
     is_code = are_codes(text)
@@ -405,9 +428,16 @@ def words_beside(
         held_log_odds=_HELD_BY_FEW + among * (_HELD_LOG_ODDS - _HELD_BY_FEW),
     )
     weight *= _OF_NUMBERS if has_number(text) and not is_code else 1.0
-    slope, base, bound = _BESIDE
+    of_mean, base, bound = _BESIDE
+    slope = of_mean / min(terms, _LONG) ** _TERMS_POWER
     base *= min(max_bm25 / terms / _TELLING, 1.0)  # to lack words that most texts hold says nothing
-    return Evidence(slope / terms**_TERMS_POWER, base, bound=bound, floor=-math.inf, alone=alone, weight=weight)
+    base -= (slope - of_mean / terms**_TERMS_POWER) * max_bm25 / terms * _CHANCE
+    if known == 1:
+        return Evidence(slope, base, bound=bound, floor=-math.inf, alone=alone, weight=weight)
+    by_share, of_rivals, least = _UNKNOWN
+    slope = known * weight * slope + (1 - known) * by_share / max_bm25
+    base = known * weight * base + (1 - known) * (least - of_rivals * rivals / max_bm25)
+    return Evidence(slope, base, bound=bound, floor=-math.inf, alone=alone)
 
 
 class Backgrounds:
@@ -417,7 +447,8 @@ class Backgrounds:
         self._lock = threading.Lock()
         self._manifest: Manifest | None = None
         self._taken: dict[Field, tuple[IndexBackground, float]] = {}
-        self._weights: dict[Field, tuple[IndexBackground, float]] = {}
+        self._statistics: dict[Field, tuple[IndexBackground, TextStatistics]] = {}
+        self._ids: dict[Field, tuple[IndexBackground, list[str]]] = {}
         self._looked = -math.inf
         """The time when `keep` last looked at the index."""
 
@@ -442,29 +473,31 @@ class Backgrounds:
             self._taken[field] = known[0], now
             return known[0]
 
-    def word_weight(self, store: Store, manifest: Manifest, field: Field) -> float:
-        """Return how much words count beside a field of texts: what the index keeps, else by a sample of it."""
-        import numpy as np
-
+    def of_texts(self, store: Store, manifest: Manifest, field: Field, encoder: Encoder | None) -> TextStatistics:
+        """Return the statistics of a field of texts: what the index keeps, else those of a sample of it."""
         background = self.get(store, manifest, field)
-        if (kept := kept_weight(manifest, field, background.documents)) is not None:
+        if (kept := kept_statistics(manifest, field, background.documents)) is not None:
             return kept
-        from vlmsearch.search.agreement import word_weight
-
-        known = self._weights.get(field)
+        known = self._statistics.get(field)
         if known is None or known[0] is not background:
-            records = store.encoded(sorted(store.sample_ids(field, SAMPLE)))
-            read = [(r.document.text, r.vectors[field]) for r in records if r.document.text and field in r.vectors]
-            texts, vectors = [text for text, _ in read], np.array([vector for _, vector in read], np.float32)
-            known = self._weights[field] = background, word_weight(texts, vectors, manifest.language)
+            known = self._statistics[field] = background, _computed(store, manifest, field, encoder)
         return known[1]
+
+    def rivals(self, store: Store, words: WordSearch, field: Field, text: str) -> float:
+        """Return the mean BM25 of the second to the fifth best of a sample of texts: of all, in a small index."""
+        background = self._taken[field][0]
+        known = self._ids.get(field)
+        if known is None or known[0] is not background:
+            known = self._ids[field] = background, store.sample_ids(field, SAMPLE)
+        best = {document_of(hit.id): hit.score for hit in reversed(words.compare_words(text, known[1]))}
+        return sum(sorted(best.values(), reverse=True)[1:5]) / 4
 
     def forget(self) -> None:
         """Take new samples at the next search: the index was written to."""
         with self._lock:
             self._taken = {}
 
-    def keep(self, store: Store, changed: int) -> None:
+    def keep(self, store: Store, changed: int, encoder: Encoder | None = None) -> None:
         """Keep with an index what other processes would compute, once it is of about other documents.
 
         ``changed`` is the number of those that were written. Few of them are not looked at more often than searches do.
@@ -479,19 +512,69 @@ class Backgrounds:
             if manifest is None or documents < _FEW_DOCUMENTS or not isinstance(store, GenerationalStore):
                 return
             fields = [Field(space.name, "text") for space in manifest.spaces if space.modalities == {"text"}]
-            is_kept = all(kept_weight(manifest, field, documents) is not None for field in fields)
+            is_kept = all(kept_statistics(manifest, field, documents) is not None for field in fields)
             if not is_kept or changed > _CHANGE * documents:
-                anew = partial(Backgrounds().word_weight, store, replace(manifest, statistics={}))
-                store.keep_statistics({f"{_WORD_WEIGHT} {field}": (documents, anew(field)) for field in fields})
+                computed = {field: _computed(store, manifest, field, encoder) for field in fields}
+                weights = {f"{_WORD_WEIGHT} {field}": of.word_weight for field, of in computed.items()}
+                shares = {
+                    f"{_LANGUAGE} {field} {name}": share
+                    for field, of in computed.items()
+                    for name, share in of.languages.items()
+                }
+                store.keep_statistics({name: (documents, value) for name, value in (weights | shares).items()})
 
 
-def kept_weight(manifest: Manifest, field: Field, documents: int) -> float | None:
-    """Return the weight of words that an index keeps.
+class TextStatistics(NamedTuple):
+    """The statistics of a field of texts.
 
-    None where it keeps none, or one for another number of documents.
+    Attributes:
+        word_weight: How much words count beside its vectors.
+        languages: The languages that its texts are in, and their shares.
+    """
+
+    word_weight: float
+    languages: Mapping[str, float]
+
+    @property
+    def knowledge(self) -> float:
+        """Return how much of the texts their vectors know, from 0 to 1.
+
+        Models know English: there, words that they did not learn are a matter of `word_weight` alone.
+        """
+        if not self.languages or self.languages.get("English", 0) >= _MAINLY:
+            return 1.0
+        return min((_TRUSTED / self.word_weight) ** _MISTRUST, 1.0)
+
+
+def _computed(store: Store, manifest: Manifest, field: Field, encoder: Encoder | None) -> TextStatistics:
+    """Return the statistics of a field of texts, from a sample of the index."""
+    import numpy as np
+
+    from vlmsearch.search.agreement import letters_weight, word_weight
+
+    records = store.encoded(sorted(store.sample_ids(field, SAMPLE)))
+    read = [record for record in records if record.document.text and field in record.vectors]
+    texts = [record.document.text or "" for record in read]
+    vectors = np.array([record.vectors[field] for record in read], np.float32)
+    owners = [document_of(record.document.id) for record in read]
+    weight = word_weight(texts, vectors, manifest.language, owners)
+    if encoder is not None:
+        weight = max(weight, letters_weight(texts, encoder))
+    best = (clues.most_common(1) for clues in map(language_clues, texts))
+    names = Counter(name for [(name, count)] in filter(None, best) if count > 1)
+    shares = {name: count / names.total() for name, count in names.items()}
+    return TextStatistics(weight, {name: share for name, share in shares.items() if share >= _SPOKEN})
+
+
+def kept_statistics(manifest: Manifest, field: Field, documents: int) -> TextStatistics | None:
+    """Return the statistics of a field that an index keeps.
+
+    None where it keeps none, or those of another number of documents.
     """
     known, weight = manifest.statistics.get(f"{_WORD_WEIGHT} {field}", (-1, 0.0))
-    return weight if abs(documents - known) <= _CHANGE * known else None
+    start = f"{_LANGUAGE} {field} "
+    names = {name.removeprefix(start): share for name, (_, share) in manifest.statistics.items() if start in name}
+    return TextStatistics(weight, names) if abs(documents - known) <= _CHANGE * known else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -528,30 +611,55 @@ class Judge:
             known = [self._background(field) for field in fields]
             texts = min((len(background.sample) for background in known), default=SAMPLE)
             documents = min((background.documents for background in known), default=SAMPLE)
-            weight, language = self._word_weight(fields), self.manifest.language
+            alone, weight, share, rivals = self._text_field(fields), 1.0, 1.0, 0.0
+            if alone is not None:
+                statistics = self._of_texts(alone)
+                weight, share = statistics.word_weight, statistics.knowledge
+                if share < 1 and isinstance(self.store, WordSearch):
+                    by_field[str(alone)] = replace(by_field[str(alone)], weight=share)
+                    rivals = self.backgrounds.rivals(self.store, self.store, alone, sought.text)
             by_field[WORDS] = words_beside(
-                max_bm25, sought.text, language, texts=texts, documents=documents, weight=weight
+                max_bm25,
+                sought.text,
+                self.manifest.language,
+                texts=texts,
+                documents=documents,
+                weight=weight,
+                known=share,
+                rivals=rivals,
             )
         return by_field
 
-    def outside(self, fields: Iterable[Field]) -> dict[str, str]:
+    def outside(self, fields: Iterable[Field], query: str = "") -> dict[str, str]:
         """Return which of these fields hold what their model is not made for.
 
-        Each name has a line that says why.
+        Each name has a line that says why. Words are among them where a query is in another language than the texts.
         """
-        known = [field for field in fields if (field.space, field.modality) in self.encoder.domains]
-        reasons = {str(field): self._background(field).outside for field in known}
-        return {name: reason for name, reason in reasons.items() if reason is not None}
+        verdicts = {field: self._background(field).outside for field in fields if self._domain(field)}
+        reasons = {str(field): reason for field, reason in verdicts.items() if reason is not None}
+        if (alone := self._text_field(fields)) is not None:
+            statistics = self._of_texts(alone)
+            languages, clues = " and ".join(statistics.languages), language_clues(query)
+            if statistics.knowledge <= _HARDLY:
+                reasons[str(alone)] = f"{alone.space} hardly knows {languages}, which the texts of this index are in"
+            [(language, count)] = clues.most_common(1) or [("", 0)]
+            if languages and count - max(clues[name] for name in statistics.languages) >= _CLUES:
+                reasons[WORDS] = f"the query is in {language}, and the texts of this index are in {languages}"
+        return reasons
 
-    def _word_weight(self, fields: Sequence[Field]) -> float:
-        """Return how much words count beside the text vectors of models of texts alone."""
+    def _text_field(self, fields: Iterable[Field]) -> Field | None:
+        """Return the field of a model of texts alone, where one of these is."""
         alone = {space.name for space in self.encoder.spaces if space.modalities == {"text"}}
-        known = [field for field in fields if field.space in alone]
-        return self.backgrounds.word_weight(self.store, self.manifest, known[0]) if known else 1.0
+        return next((field for field in fields if field.space in alone), None)
+
+    def _of_texts(self, field: Field) -> TextStatistics:
+        return self.backgrounds.of_texts(self.store, self.manifest, field, self.encoder)
 
     def _background(self, field: Field) -> IndexBackground:
-        domain = self.encoder.domains.get((field.space, field.modality))
-        return self.backgrounds.get(self.store, self.manifest, field, domain)
+        return self.backgrounds.get(self.store, self.manifest, field, self._domain(field))
+
+    def _domain(self, field: Field) -> Domain | None:
+        return self.encoder.domains.get((field.space, field.modality))
 
     def _of_cosines(self, field: Field, query: NDArray[np.float32], sought: PreparedQuery) -> Evidence:
         by_text = sought.by_text

@@ -75,6 +75,8 @@ MAX_QUERY_TERMS = 64
 """Distinct terms of a query that count: the first ones."""
 MAX_REPEATS = 5
 """Times that a term of a query counts at most."""
+_TELLING_CHARS = 500
+"""The beginning of a text whose letters tell its script."""
 _REMEMBERED = 50_000
 """Words whose terms are remembered."""
 
@@ -122,6 +124,7 @@ _SCRIPTS = (  # the last letter of each, and the languages that are written with
     ("\u1eff", ""),
     ("\u1fff", "el"),
 )
+_OF_SCRIPTS = {"HIRAGANA": "Japanese", "KATAKANA": "Japanese", "CJK": "Chinese", "HANGUL": "Korean"}
 _USUAL = frozenset({"el", "ru", "hy", "ar", "hi", "ta"})
 _OTHER_SCRIPTS = frozenset(code for _, codes in _SCRIPTS for code in codes.split())
 _PERSIAN = frozenset("پچژگ")
@@ -322,6 +325,32 @@ def language_of(words: Collection[str]) -> str:
     """
     letters = "" if (joined := "".join(words)).isascii() else joined
     return _told(_TELLING_WORDS.intersection(words), _TELLING_LETTERS.intersection(letters))
+
+
+def language_clues(text: str) -> Counter[str]:
+    """Return the languages that a text may be in, and how many things speak for each.
+
+    Args:
+        text: The text.
+
+    Returns:
+        Numbers of frequent words and letters of languages in Latin script, and of all letters of another script, by
+        names in English. Where several languages are written with a script, that is named.
+
+    Example:
+        >>> language_clues("wie repariere ich das Fahrrad").most_common(1), language_clues("где книга")
+        ([('German', 3)], Counter({'Cyrillic': 8}))
+    """
+    words = plain_words(text)
+    letters = filter(str.isalpha, "".join(words)[:_TELLING_CHARS])
+    scripts = Counter(unicodedata.name(letter, "").partition(" ")[0] for letter in letters)
+    [(script, count)] = scripts.most_common(1) or [("LATIN", 0)]
+    if script != "LATIN":
+        own = next((script for script in _OF_SCRIPTS if script in scripts), script) if script in _OF_SCRIPTS else script
+        return Counter({_OF_SCRIPTS.get(own, own.capitalize()): count})
+    told = Counter(code for word in _TELLING_WORDS.intersection(words) for code in _WORD_LANGUAGES[word])
+    told.update(code for letter in _TELLING_LETTERS.intersection("".join(words)) for code in _LETTER_LANGUAGES[letter])
+    return Counter({LANGUAGES[code].capitalize(): times for code, times in told.items()})
 
 
 @lru_cache(maxsize=10_000)  # captions share their few frequent words
