@@ -38,7 +38,7 @@ from vlmsearch.errors import (
 )
 from vlmsearch.index import Index
 from vlmsearch.indexing.given import given_documents
-from vlmsearch.search.query import Query, split_text
+from vlmsearch.search.query import Query, split_phrases, split_text
 from vlmsearch.types import (
     PASSAGE,
     Answer,
@@ -409,12 +409,14 @@ class RemotePipeline(Index):
         return list(value) if isinstance(value, (tuple, list, frozenset, set)) else value
 
     def _form_of(self, query: Query) -> Form:
-        """Return a `Query` as it is sent; ConfigError where it excludes more than one thing."""
+        """Return a `Query` as it is sent; ConfigError where it has phrases, or excludes several things."""
         excluded = [part for other in query.without for part in (other.text, other.image, other.like or None)]
         parts: list[Any] = [part for part in excluded if part is not None]
-        if len(parts) > 1 or (query.text and split_text(query.text)[1]):
+        has_phrases = any(part.phrases or split_phrases(part.text or "")[1] for part in (query, *query.without))
+        if len(parts) > 1 or split_text(query.text or "")[1] or has_phrases:
             raise ConfigError(
-                "a server takes a query that excludes one text, one image or ids: give `without` only once"
+                "a server takes a query that excludes one text, one image or ids: give `without` only once, "
+                "and phrases in quotation marks in a string"
             )
         given = {"text": query.text, "image": query.image, "like": query.like or None, "without": (*parts, None)[0]}
         return {name: self._sent(name, value) for name, value in given.items() if value is not None}

@@ -16,11 +16,11 @@ from vlmsearch.search.query import make_query, split_text
     ("text", "kept", "excluded"),
     [
         ("a beach -people", "a beach", ["people"]),
-        ('-people a beach -"sun shades"', "a beach", ["people", "sun shades"]),
+        ('-people a beach -"sun shades"', "a beach", ["people", '"sun shades"']),
         ("ein Strand -Übung -人", "ein Strand", ["Übung", "人"]),
         ("AB-4711 at -5 degrees, well-known", "AB-4711 at -5 degrees, well-known", []),
         ("a list\n- of - points -- and --options", "a list\n- of - points -- and --options", []),
-        ('years -"2019"', "years", ["2019"]),
+        ('years -"2019"', "years", ['"2019"']),
         ('an open -"quote', 'an open -"quote', []),
         ('nothing in -"" or -"  "', 'nothing in -"" or -"  "', []),
     ],

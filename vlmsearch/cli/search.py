@@ -55,7 +55,10 @@ def search(
     html: Path | None,
     **options: Any,
 ) -> None:
-    """Find documents by a text, an image or similar documents."""
+    """Find documents by a text, an image or similar documents.
+
+    Matches say what TEXT has in quotation marks ('a "red bicycle"'), and not what has a minus before it (-word).
+    """
     check_files_options(files, null, {"--json": as_json})
     _hint_at_image(query["text"], has_image=query["image"] is not None)
     limit = options["limit"]

@@ -68,7 +68,7 @@ def query_options(function: Callable[..., object]) -> Callable[..., object]:
     options = [
         image_option,
         option("--like", **ids, help="Find documents like this one. May be given several times."),
-        option("--without", metavar="TEXT", help='Leave out what this text describes, as "a beach -people" does.'),
+        option("--without", metavar="TEXT", help='Leave out what says or shows this text, as "a beach -people" does.'),
         option(
             "--without-image",
             type=_image,

@@ -181,7 +181,7 @@ def _add_searches(server: MCPServer[Any], index: Index) -> None:
     @_explained(ToolError)
     @_with_options(ManyOptions, le=100)
     def search(
-        query: Annotated[str, Field(description='What to look for, in plain words; "-word" leaves out what it says.')],
+        query: Annotated[str, Field(description='What to look for; matches say "quoted words", and no -word.')],
         without: Annotated[str | None, Field(description="What the matches must not show or say.")] = None,
         **options: Any,
     ) -> FoundDocuments:

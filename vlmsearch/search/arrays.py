@@ -21,8 +21,8 @@ from vlmsearch.search.arrange import group_parts, row_of
 from vlmsearch.search.fusion import add_up, shares_of
 from vlmsearch.search.query import PreparedQuery
 from vlmsearch.search.relevance import PRIOR, Evidence, Judge, WordsAlone, to_log_odds
+from vlmsearch.search.sayings import Saying
 from vlmsearch.stores.overview import Cosines, Overview, Places
-from vlmsearch.stores.terms import query_words
 from vlmsearch.types import WORDS, Field, FieldScore, Match, Scalar
 
 _BLOCK = 2**13
@@ -40,6 +40,8 @@ class ArrayQuery:
 
     Attributes:
         sought: The query.
+        wanted: What texts have to say.
+        unwanted: What the text of no document in the result says, not even in another passage.
         shares: How much each field counts, by name; 1 for those that are not there.
         min_relevance: The relevance that a document has to have, from 0 to 1.
         threshold: The relevance that parts of a file have to have to be named.
@@ -53,6 +55,8 @@ class ArrayQuery:
     """
 
     sought: PreparedQuery
+    wanted: Saying
+    unwanted: Sequence[Saying]
     shares: Mapping[str, float]
     min_relevance: float
     threshold: float
@@ -95,12 +99,20 @@ def search_arrays(judge: Judge, overview: Overview, query: ArrayQuery) -> ArrayR
     Returns:
         The first matches, and the counts.
     """
+    if query.wanted.words:
+        overview.narrow(query.wanted.places(overview))
+    for saying in query.unwanted:
+        passing = overview.passing.copy()
+        passing[_with_passages(overview, np.flatnonzero(saying.places(overview)))] = False
+        overview.narrow(passing)
     asked = _QueryValues.of(judge, overview, query.sought, query.shares, ranks_words=query.ranks_words)
+    ranks_words = bool(judge.manifest.language)
     without = [
         _QueryValues.of(
-            judge, overview, part, judge.weights, ranks_words=bool(judge.manifest.language), has_text=asked.has_text
+            judge, overview, part, judge.weights, ranks_words=ranks_words and not part.by_text, has_text=asked.has_text
         )
         for part in query.sought.without
+        if part.vectors
     ]
     groups = overview.groups(by_file=query.group)
     hidden = _with_passages(overview, overview.places_of(query.hidden))
@@ -175,8 +187,6 @@ class _QueryValues:
     words: NDArray[np.float32] | None
     has_text: NDArray[np.bool_]
     has_vector: NDArray[np.bool_]
-    language: str
-    """The index's."""
     compared: dict[Field, dict[int, float]] = field(default_factory=dict)
     """The cosines of vectors that were compared already, by place."""
 
@@ -199,18 +209,7 @@ class _QueryValues:
             has_text = overview.has([field for field in cosines if field.modality == "text"])
         evidence = judge.evidence(query, max_bm25)
         named = shares_of(evidence, shares)
-        language = judge.manifest.language
-        return cls(overview, query, judge.threshold, evidence, named, cosines, words, has_text, has_vector, language)
-
-    @functools.cached_property
-    def leaves_out(self) -> NDArray[np.bool_] | None:
-        """Return which places have documents that say the query, if it is one word; else None."""
-        query = self.query
-        if self.words is None or not query.by_text or len(query_words(query.text, self.language)) != 1:
-            return None
-        says = np.zeros(len(self.words), np.bool_)
-        says[_with_passages(self.overview, np.flatnonzero(self.words))] = True
-        return says
+        return cls(overview, query, judge.threshold, evidence, named, cosines, words, has_text, has_vector)
 
     @functools.cached_property
     def held(self) -> tuple[Places, NDArray[np.float32]]:
@@ -363,8 +362,8 @@ class _ScoredDocuments:
         scores = _relevance(self.asked, places, side)
         for part in self.without:
             unwanted = _relevance(part, places, None if side is None else -side)
-            if part.leaves_out is not None:
-                unwanted = np.where(part.leaves_out[places], 1.0, unwanted)
+            if part.query.by_text:  # by its image alone
+                unwanted = np.where(part.has_vector[places], unwanted, 0.0)
             scores = np.where(unwanted < self.asked.threshold, scores * (1 - unwanted), -1.0)
         return scores
 

@@ -34,9 +34,9 @@ from vlmsearch.search.options import MAX_PAGE, SearchOptions
 from vlmsearch.search.pages import Cursor
 from vlmsearch.search.query import PreparedQuery, Query
 from vlmsearch.search.relevance import Evidence, Judge, to_relevance
+from vlmsearch.search.sayings import Saying
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.overview import HasOverview
-from vlmsearch.stores.terms import query_words
 from vlmsearch.stores.versions import HitContent, VersionedHit, compare_again, read_documents
 from vlmsearch.types import (
     PASSAGE,
@@ -174,6 +174,7 @@ class DocumentJudgement:
         counting: The fields that count.
         words_alone: The log-odds of words by themselves; None where they do not decide.
         without: How likely the document is each of the things that the query leaves out.
+        says: Whether its text says the phrases of the query.
         order: The ids and scores of all candidates, best first, with no threshold.
         bm25: The BM25 of documents, by id, with which the parts of files are grouped.
     """
@@ -189,6 +190,7 @@ class DocumentJudgement:
     counting: frozenset[str]
     words_alone: float | None
     without: tuple[float, ...]
+    says: bool
     order: list[tuple[str, float]]
     bm25: Mapping[str, float]
 
@@ -232,9 +234,11 @@ def examine(
             places = (int(rank) for rank, hit in zip(fusion.ranks_of(listed), listed) if hit.id == id)
             fields[name] = FieldScore(next(places, None), float(value), float(log_odds.evidence[name][0]))
     without = tuple(search.scores([id], part).get(id, 0.0) for part in asked.without)
+    says = not search.wanted.words or id in search.wanted.rows(store, [id])
     return DocumentJudgement(
-        id, asked, alone.max_bm25, worth, weights, owned, fields, total, counting, by_words, without, order, search.bm25
-    )
+        id, asked, alone.max_bm25, worth, weights, owned, fields, total, counting, by_words, without, says, order,
+        search.bm25,
+    )  # fmt: skip
 
 
 def relevance_of(judge: Judge, asked: PreparedQuery, rows: Sequence[str]) -> dict[str, float]:
@@ -287,6 +291,7 @@ def _encode(
         with encoding(encoder.fingerprint, "image", len(images)):
             by_image = encoder.encode_images(prepared)
     records = _records(store, {id for part in parts for id in part.like})
+    texts_of = {str(field) for space in encoder.spaces for field in space.fields if field.modality == "text"}
     rows, pictures = {text: row for row, text in enumerate(texts)}, iter(range(len(images)))
 
     def sought(part: Query, unasked: Collection[str] = ()) -> PreparedQuery:
@@ -307,7 +312,8 @@ def _encode(
         vectors = fusion.query_vectors(encoder.spaces, text or None, image if has_image else None)
         vectors = {field: vector for field, vector in vectors.items() if str(field) not in unasked}
         is_text = part.image is None and not part.like
-        return PreparedQuery(part.text or "", vectors, is_text, tuple(sought(excluded) for excluded in part.without))
+        without = (sought(other, texts_of if other.image is None and not other.like else ()) for other in part.without)
+        return PreparedQuery(part.text or "", vectors, is_text, tuple(without), tuple(part.phrases))
 
     return [sought(query, unasked) for query in queries]
 
@@ -453,6 +459,16 @@ class _Search:
     is_unsettled: bool = True
     """Whether documents behind the candidates may belong among the first `size`."""
 
+    @functools.cached_property
+    def wanted(self) -> Saying:
+        """Return what texts have to say."""
+        return Saying.of("", self.asked.phrases, self.language)
+
+    @property
+    def language(self) -> str:
+        """Return the language of words; "" where the store ranks none."""
+        return self.judge.manifest.language if isinstance(self.store, WordSearch) else ""
+
     @property
     def size(self) -> int:
         """Return how many of the best must be known."""
@@ -486,8 +502,9 @@ class _Search:
 
     @property
     def threshold(self) -> float:
-        """Return how likely a document is what was asked for before it is shown."""
-        return self.judge.threshold if self.options.min_score is None else self.options.min_score
+        """Return how likely a document is what was asked for before it is shown: phrases decide by themselves."""
+        usual = 0.0 if self.wanted.words else self.judge.threshold
+        return usual if self.options.min_score is None else self.options.min_score
 
     @property
     def may_be_unsure(self) -> bool:
@@ -579,6 +596,9 @@ class _Search:
         candidates = self.fused.order
         self.may_go_on = self._ends_among({id for id, _ in candidates})
         candidates = [(id, score) for id, score in candidates if document_of(id) not in self.hidden]
+        if self.wanted.words:
+            said = self.wanted.rows(self.store, [id for id, _ in candidates])
+            candidates = [(id, score) for id, score in candidates if id in said]
         for part in self.asked.without:
             unwanted = self.scores([id for id, _ in candidates], part)
             candidates = [
@@ -609,23 +629,31 @@ class _Search:
             self.highest_behind = to_relevance(behind)
 
     def _ends_among(self, relevant: Collection[str]) -> bool:
-        """Return whether a field that has more to give still gave relevant documents at its end."""
-        full = (hits for hits in self.ranked.fields.values() if len(hits) >= self.depth)
+        """Return whether a field that has more to give still gave relevant documents at its end.
+
+        What says a phrase is among those that share words.
+        """
+        fields = self.ranked.fields
+        telling = [fields[WORDS]] if self.wanted.words and WORDS in fields else fields.values()
+        full = (hits for hits in telling if len(hits) >= self.depth)
         return any(hit.id in relevant for hits in full for hit in hits[-max(len(hits) // 10, 1) :])
 
     def scores(self, ids: Sequence[str], part: PreparedQuery) -> dict[str, float]:
         """Return how likely each of these documents is what the query leaves out.
 
-        A document that says an excluded single word is certain to be left out, whatever else it says.
+        What an excluded text says is certain to be left out, and by its image alone a document can be likely to be.
         """
-        ranked = _compare(self.store, part, ids)
-        scores = dict(_fused(self.judge, part, ranked, self.owned).order)
-        is_word = WORDS in ranked.fields and len(query_words(part.text, self.judge.manifest.language)) == 1
-        if part.by_text and is_word and isinstance(self.store, WordSearch):
-            rows = row_ids_of(self.store, list({document_of(id) for id in ids}))
-            said = {document_of(hit.id) for hit in self.store.compare_words(part.text, rows)}
-            scores |= {id: 1.0 for id in ids if document_of(id) in said}
-        return scores
+        if not part.by_text:
+            return dict(_fused(self.judge, part, _compare(self.store, part, ids), self.owned).order)
+        shown = replace(part, text="")
+        scores = dict(_fused(self.judge, shown, _compare(self.store, shown, ids), self.owned).order)
+        rows = row_ids_of(self.store, list({document_of(id) for id in ids}))
+        said = set(map(document_of, self.saying(part).rows(self.store, rows)))
+        return scores | {id: 1.0 for id in ids if document_of(id) in said}
+
+    def saying(self, query: PreparedQuery) -> Saying:
+        """Return what says a text that the query leaves out."""
+        return Saying.of(query.text, query.phrases, self.language)
 
     def _compare_again(self, changed: Collection[str]) -> None:
         fields = self.ranked.fields
@@ -688,6 +716,8 @@ class _Search:
         counts_all = options.takes_all and options.reranker is not None
         query = ArrayQuery(
             self.asked,
+            self.wanted,
+            [self.saying(part) for part in self.asked.without if part.by_text],
             {**self.judge.weights, **(options.weights or {})},
             self.min_score,
             self.threshold,

@@ -95,7 +95,7 @@ def explain(
     failed = () if options.condition is None else tuple(failed_conditions(options.condition, content.document.metadata))
     outcome, reason = _outcome(
         row, query, options, failed, left_out, judge.threshold, threshold, first, relevance, judged, place, before,
-        better, is_shown=any(row_of(match) == row for match in shown),
+        better, is_shown=any(row_of(match) == row for match in shown), says=examined.says,
     )  # fmt: skip
     passages, regions, notes = _parts(judge.encoder, content, examined, image_limits, seconds, on_progress)
     judged_part = () if content.passage is None else (f"What is judged is its passage {content.passage.number}.",)
@@ -168,6 +168,7 @@ def _outcome(
     better: str,
     *,
     is_shown: bool,
+    says: bool,
 ) -> tuple[Outcome, str]:
     below = f"{relevance:.3f} is below the threshold of {threshold:.3f}"
     unwanted = [f"{what} ({score:.2f})" for what, score in left_out if score >= usual]
@@ -177,6 +178,8 @@ def _outcome(
         return "named", "The query names it, and what a query names is not in its result."
     if failed:
         return "filter", f"The filter leaves it out: {'; '.join(failed)}."
+    if not says:
+        return "phrase", f"Its text does not say, word for word: {', '.join(query.phrases)}."
     if unwanted:
         return "without", f"It is what the query leaves out: {', '.join(unwanted)}."
     if relevance < threshold and judged is not None and first >= threshold:

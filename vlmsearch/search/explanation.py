@@ -17,8 +17,9 @@ SIDE = 7
 """Number of windows of an image in a row, and of rows."""
 WINDOWS = SIDE**2
 Outcome = Literal[
-    "shown", "absent", "rejected", "named", "filter", "without", "threshold", "reranker", "part", "limit", "depth"
-]
+    "shown", "absent", "rejected", "named", "filter", "phrase", "without", "threshold", "reranker", "part", "limit",
+    "depth",
+]  # fmt: skip
 """The fate of a document: it is shown, or the reason why not."""
 
 
@@ -131,9 +132,10 @@ class Explanation(HtmlDisplay):
     Attributes:
         id: The document's.
         outcome: ``shown``, or what took the document out of the result: it is ``absent`` from the index, in its
-            reject list (``rejected``) or ``named`` in the query; its metadata do not pass the ``filter``; it is
-            what the query leaves out (``without``); its relevance is below the ``threshold``, or only since the
-            ``reranker`` read it; it comes behind the ``limit``; or the search did not look as deep (``depth``).
+            reject list (``rejected``) or ``named`` in the query; its metadata do not pass the ``filter``; its text does
+            not say a ``phrase`` of the query; it is what the query leaves out (``without``); its relevance is below the
+            ``threshold``, or only since the ``reranker`` read it; it comes behind the ``limit``; or the search did not
+            look as deep (``depth``).
         reason: The same in a sentence.
         document: The document, whole; None where it is not in the index.
         relevance: How likely it is what was asked for, from 0 to 1, as `Match.score`; None where it is not there.

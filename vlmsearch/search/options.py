@@ -221,8 +221,9 @@ class QueryParts(Options):
         image: Image to look for: a path, encoded bytes, a PIL image or an array of pixels. With a service it can also
             be the image of one of its documents.
         like: Ids of documents whose vectors to look for. They are not in the result.
-        without: Content to exclude: a text, an image, or a list of ids. The score of a match is how likely it is what
-            was asked for and not this. A document that reaches the index's threshold for this is left out.
+        without: Content to exclude: a text, an image, or a list of ids. A text excludes documents that say all its
+            words in one passage, and pictures that show it. An image or ids exclude what is like them. A score is how
+            likely a match is what was asked for and not this. What reaches the threshold for this is left out.
     """
 
     if TYPE_CHECKING:
@@ -251,8 +252,9 @@ class SearchRequest(SearchOptions, QueryParts):
     """The arguments of `Index.search`.
 
     Attributes:
-        text: Text to look for. `-word` and `-"some words"` exclude what they say, as ``without`` does. What is longer
-            than the model reads is cut, with a TextTruncatedWarning.
+        text: Text to look for. Matches say `"some words"` in quotation marks one after another. `-word` and
+            `-"some words"` exclude what says them, as ``without`` does. What is longer than the model reads is cut,
+            with a TextTruncatedWarning.
     """
 
     text: str | None = short(None, MAX_QUERY_CHARS)

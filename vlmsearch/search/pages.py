@@ -88,7 +88,7 @@ def _digest_of(query: Query, options: SearchOptions) -> bytes:
 
 
 def _identity(query: Query) -> tuple[object, ...]:
-    return query.text, _image_identity(query.image), query.like
+    return query.text, _image_identity(query.image), query.like, *query.phrases
 
 
 def _image_identity(image: ImageInput | RemoteImage | None) -> str:

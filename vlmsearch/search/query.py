@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 MAX_QUERY_CHARS = 2**15
 """Maximum length of a text that is looked for, or of a question."""
-_EXCLUSION = re.compile(r'(?<!\S)-(?:"([^"]*)"|([^\W\d_]\S*))')
+_PHRASE = re.compile(
+    r"""(?:[„“]|(?<!\w)["”])(?!\s)([^"„“”]*[^\s"„“”])(?:[“”]|"(?!\w))|«\s?([^«»]*[^\s«»])\s?»|»([^\s«»][^«»]*)«|「([^「」]+)」"""
+)
+"""Words in quotation marks of any language. A mark behind a letter or a digit stands for inches and opens nothing."""
+_EXCLUSION = re.compile(rf"(?<!\S)-({_PHRASE.pattern}|[^\W\d_]\S*)")
 
 
 @dataclass(frozen=True)
@@ -25,10 +29,12 @@ class Query:
     """A query: a text, an image, documents that are in the index, or several of these at once.
 
     Attributes:
-        text: A text, taken as it is; `Pipeline.search` and `Pipeline.search_many` take ``-word`` out of strings only.
+        text: A text, taken as it is; `Pipeline.search` and `Pipeline.search_many` read ``-word`` and quotation marks in
+            strings only.
         image: A path, encoded bytes or a decoded image; for a `RemotePipeline` also the image of a document there.
         like: Ids of documents: more like these, which are not in the result themselves.
         without: What the matches must not be, each a query of its own that has no ``without``.
+        phrases: What the text of a match says word for word.
 
     Raises:
         InvalidInputError: There is nothing to look for.
@@ -43,6 +49,7 @@ class Query:
     image: ImageInput | RemoteImage | None = None
     like: Sequence[str] = ()
     without: Sequence[Query] = ()
+    phrases: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_text(self.text)
@@ -58,7 +65,9 @@ class Query:
             raise InvalidInputError("empty", "a query needs a text, an image or both, or documents for `like`")
         if any(part.without for part in self.without):
             raise ConfigError("a query that is left out has no `without` of its own")
-        for name, value in (("text", text), ("like", tuple(like)), ("without", tuple(self.without))):
+        phrases = tuple(strings("phrases", self.phrases))
+        known = {"text": text, "like": tuple(like), "without": tuple(self.without), "phrases": phrases}
+        for name, value in known.items():
             object.__setattr__(self, name, value)
 
 
@@ -69,21 +78,21 @@ def make_query(
     like: str | Iterable[str] = (),
     without: str | ImageInput | RemoteImage | Sequence[str] | None = None,
 ) -> Query:
-    """Return the query that a user gave: with ``-word`` and ``-"some words"`` of the text left out of the matches.
+    """Return the query that a user gave: that leaves out each ``-word`` of the text and has its phrases.
 
     ``without`` is a text where it is a string, ids where it is a list, else an image; nothing where it is empty.
     """
     kept, excluded = split_text(text) if isinstance(text, str) else (text, [])
-    left_out = [Query(word) for word in excluded]
-    if isinstance(without, str):
-        left_out += [Query(without)] if without else []
-    elif isinstance(without, (list, tuple)):
+    excluded += [without] if isinstance(without, str) and without else []
+    left_out = [Query(text, phrases=phrases) for text, phrases in map(split_phrases, excluded)]
+    if isinstance(without, (list, tuple)):
         left_out += [Query(like=strings("without", without))] if without else []
-    elif without is not None:
+    elif without is not None and not isinstance(without, str):
         image_without: Any = without
         check_image("without", image_without)
         left_out.append(Query(image=image_without))
-    return Query(kept, image, strings("like", like), left_out)
+    kept, phrases = split_phrases(kept or "")
+    return Query(kept, image, strings("like", like), left_out, phrases)
 
 
 def check_text(text: object) -> None:
@@ -111,11 +120,20 @@ def split_text(text: str) -> tuple[str, list[str]]:
     as they are.
 
     >>> split_text('a beach -people -"sun shade" at -5 degrees, AB-4711')
-    ('a beach at -5 degrees, AB-4711', ['people', 'sun shade'])
+    ('a beach at -5 degrees, AB-4711', ['people', '"sun shade"'])
     """
-    excluded = [quoted or word for quoted, word in _EXCLUSION.findall(text)]
-    excluded = [phrase for phrase in excluded if phrase.strip()]
+    excluded = [part[1] for part in _EXCLUSION.finditer(text)]
     return (" ".join(_EXCLUSION.sub(" ", text).split()), excluded) if excluded else (text, [])
+
+
+def split_phrases(text: str) -> tuple[str, list[str]]:
+    """Return a text without its quotation marks, and what is in them.
+
+    >>> split_phrases('a "red bicycle" with 28" wheels')
+    ('a red bicycle with 28" wheels', ['red bicycle'])
+    """
+    phrases = ["".join(part.groups("")) for part in _PHRASE.finditer(text)]
+    return (" ".join(_PHRASE.sub(r" \1\2\3\4 ", text).split()), phrases) if phrases else (text, [])
 
 
 @dataclass(frozen=True)
@@ -127,9 +145,11 @@ class PreparedQuery:
         vectors: The vector, of shape (1, dim), that each field is asked for.
         by_text: Whether the query is nothing but a text.
         without: What the matches must not be.
+        phrases: What their text says word for word.
     """
 
     text: str
     vectors: Mapping[Field, Vectors]
     by_text: bool
     without: tuple[PreparedQuery, ...] = ()
+    phrases: tuple[str, ...] = ()

@@ -48,6 +48,9 @@ class Overview(Protocol):
 
     passing: NDArray[np.bool_]
 
+    def narrow(self, passing: NDArray[np.bool_]) -> None:
+        """Let those alone pass, of the places that pass, which these are."""
+
     def cosines(self, field: Field, query: Vectors) -> Cosines:
         """Return the cosines of a field with a query of shape (dim,)."""
 
@@ -68,6 +71,9 @@ class Overview(Protocol):
 
     def documents(self, places: Sequence[int]) -> list[HitContent]:
         """Return the documents or passages there."""
+
+    def texts(self, places: Sequence[int]) -> list[str]:
+        """Return the texts whose words are those of documents or passages."""
 
     def groups(self, *, by_file: bool) -> NDArray[np.int64] | None:
         """Return for each place the number of its document, or of its file: None where each is alone."""

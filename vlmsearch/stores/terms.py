@@ -297,6 +297,26 @@ def plain_words(text: str) -> list[str]:
     return _WORD.findall(_folded(text))
 
 
+def separate_words(text: str) -> list[str]:
+    """Return the words of a text as `plain_words`, and each character of a script without spaces.
+
+    Args:
+        text: The text.
+
+    Returns:
+        The words and characters, in their order.
+
+    Example:
+        >>> separate_words("Two 東京")
+        ['two', '東', '京']
+    """
+    words = plain_words(text)
+    if text.isascii():
+        return words
+    runs = (run for word in words for run in _compiled(_RUN).finditer(word))
+    return [part for run in runs for part in (_compiled(_CHARACTER).findall(run[0]) if run[1] else [run[0]])]
+
+
 @cache
 def _compiled(expression: str) -> re.Pattern[str]:
     """Compile one of the long expressions, which words in ASCII need none of."""

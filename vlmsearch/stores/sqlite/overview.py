@@ -14,9 +14,9 @@ from vlmsearch.stores.overview import Cosines
 from vlmsearch.stores.passages import passage_of
 from vlmsearch.stores.postings import max_score
 from vlmsearch.stores.sqlite.codes import Places, find
-from vlmsearch.stores.sqlite.tables import Tables
+from vlmsearch.stores.sqlite.tables import Tables, string
 from vlmsearch.stores.sqlite.view import View
-from vlmsearch.stores.terms import query_terms
+from vlmsearch.stores.terms import query_terms, words_of
 from vlmsearch.stores.versions import HitContent
 from vlmsearch.types import Field, Scalar, Vectors, document_of
 
@@ -30,6 +30,10 @@ class SqliteOverview:
         self._view = view
         self._some = view.passing(where)
         self.passing = np.ones(len(view.rows), np.bool_) if self._some is None else self._some
+
+    def narrow(self, passing: NDArray[np.bool_]) -> None:
+        """Let those alone pass, of the places that pass, which these are."""
+        self.passing = self._some = self.passing & passing
 
     def cosines(self, field: Field, query: Vectors) -> Cosines:
         """Return the cosines of a field with a query."""
@@ -80,6 +84,13 @@ class SqliteOverview:
         made = {id: row.document for id, row in known.items()}
         ordered = [rows[number] for number in numbers]
         return [HitContent(made[document_of(row.id)], passage_of(made[row.id], row.stamp)) for row in ordered]
+
+    def texts(self, places: Sequence[int]) -> list[str]:
+        """Return the texts whose words are those of documents or passages; BackendError where one is damaged."""
+        numbers = self._view.rows[np.array(places, np.int64)].tolist()
+        rows = self._tables.numbered(self._db, numbers)
+        texts = {row.row: string(row.text) if row.text else words_of(row.document) for row in rows}
+        return [texts[number] for number in numbers]
 
     def groups(self, *, by_file: bool) -> Places | None:
         """Return for each place the number of its document, or of its file: None where each is alone."""
