@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vlmsearch._util.arguments import shown, strings
@@ -127,9 +127,11 @@ class PreparedQuery:
         vectors: The vector, of shape (1, dim), that each field is asked for.
         by_text: Whether the query is nothing but a text.
         without: What the matches must not be.
+        shown_for: The words of the text that stand for misspelt ones, by these.
     """
 
     text: str
     vectors: Mapping[Field, Vectors]
     by_text: bool
     without: tuple[PreparedQuery, ...] = ()
+    shown_for: Mapping[str, str] = field(default_factory=dict)
