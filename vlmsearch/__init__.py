@@ -124,6 +124,7 @@ if TYPE_CHECKING:
     from vlmsearch.stores.base import (
         Checkable as Checkable,
         CheckReport as CheckReport,
+        CountsWords as CountsWords,
         Describable as Describable,
         DiskUse as DiskUse,
         OnDisk as OnDisk,
@@ -209,7 +210,9 @@ _HOMES = {
     "search.options": "ManyKeywords RankingKeywords SearchKeywords SearchOptions",
     "search.query": "Query",
     "search.relevance": "Basis",
-    "stores.base": "Checkable CheckReport Describable DiskUse OnDisk RejectList Replaceable Store Tunable WordSearch",
+    "stores.base": (
+        "Checkable CheckReport CountsWords Describable DiskUse OnDisk RejectList Replaceable Store Tunable WordSearch"
+    ),
     "stores.filters": "Comparison Filter FilterGroup Operator",
     "types": (
         "Answer AnswerParts Citation DescribeReport Document DuplicateGroup Duplicates EncodedPassage Field FieldScore "

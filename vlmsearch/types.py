@@ -882,6 +882,8 @@ class Matches(Sequence[Match], HtmlDisplay):
         facets: Number of relevant documents by value, for each key of ``facets``.
         uncalibrated: Fields whose documents are unlike what their model is made for, with a line that says why. Scores
             still order the matches, but they are no probabilities.
+        shown_for: Words of the query that no document holds, each with the word of the index that was searched for in
+            its place.
 
     Example:
         >>> matches = Matches((Match(Document("a"), 0.9, {}),), threshold=0.5)
@@ -896,12 +898,23 @@ class Matches(Sequence[Match], HtmlDisplay):
     total: int | None = field(default=None, kw_only=True)
     facets: Mapping[str, Mapping[Scalar, int]] = field(default_factory=lambda: MappingProxyType({}), kw_only=True)
     uncalibrated: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), kw_only=True)
+    shown_for: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), kw_only=True)
+
+    @property
+    def spelling(self) -> str:
+        """Return a line that says which words were searched for in the place of misspelt ones.
+
+        It is "" where there are none.
+        """
+        words = ", ".join(f"{word} (no document has {typed})" for typed, word in self.shown_for.items())
+        return words and f"Shown for {words}."
 
     def __repr__(self) -> str:
         of = f" of {self.total:,}" if self.total is not None else ""
         lines = [f"{match.score:.3f} {match.document!r}" for match in self.matches[:_MAX_SHOWN]]
         lines += [f"... {len(self) - _MAX_SHOWN:,} more"] if len(self) > _MAX_SHOWN else []
         lines += [f"closest, not sure: {match.score:.3f} {match.document!r}" for match in self.closest]
+        lines = [self.spelling, *lines] if self.shown_for else lines
         head = f"{type(self).__name__}({len(self):,}{of}, shown from {self.threshold:.3g})"
         return "\n  ".join([head, *lines])
 

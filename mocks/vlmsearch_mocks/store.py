@@ -162,6 +162,11 @@ class MemoryStore(Store):
         hits = [Hit(id, score) for id, score in zip(names.values(), scores.tolist()) if score > 0]
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
+    def count_words(self, words: Sequence[str]) -> list[int]:
+        """Return how many texts hold each word."""
+        with self._lock:
+            return self._word_table().counts(words, self._language)
+
     def _word_table(self) -> WordTable:
         if self._words is None:
             texts = list(map(words_of_row, self._by_row.values()))

@@ -91,7 +91,7 @@ def test_nothing_matches_and_how_to_see_the_rest(folder: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
     assert len(found(folder, "elephants", "--all", "--limit", "20")) == 12
     nothing: Json = {"matches": [], "cursor": None, "threshold": THRESHOLD, "total": None, "facets": {}, "closest": []}
-    assert answer(folder, "star", "--where", '{"number": 99}') == nothing | {"uncalibrated": {}}
+    assert answer(folder, "star", "--where", '{"number": 99}') == nothing | {"uncalibrated": {}, "shown_for": {}}
     assert answer(folder, "star", "--min-score", "0.5")["threshold"] == 0.5
 
 
@@ -113,6 +113,18 @@ def test_what_comes_closest_is_shown_where_nothing_matches(folder: Path) -> None
     assert shown.index(b"No match. Closest, not sure:") < shown.index(b"green star")
     ok("search", "elephants", "--html", "page.html", cwd=folder, **SETTINGS)
     assert "no match; closest, not sure" in (folder / "page.html").read_text()
+
+
+def test_a_misspelt_word_is_said_wherever_matches_are_shown(folder: Path) -> None:
+    note = "Shown for green (no document has grene)."
+    done = run("search", "grene star", cwd=folder, **SETTINGS)
+    assert done.stderr == f"{note}\n"
+    assert done.stdout.splitlines()[0].split("\t")[1] == "green star"
+    assert answer(folder, "grene star")["shown_for"] == {"grene": "green"}
+    assert note.encode() in on_a_terminal("search", "grene star", cwd=folder, environment=SETTINGS)
+    ok("search", "grene star", "--html", "page.html", cwd=folder, **SETTINGS)
+    assert f"<p>{note}</p>" in (folder / "page.html").read_text()
+    assert note in ok("explain", "grene star", "green star", cwd=folder, **SETTINGS)
 
 
 def test_a_field_that_did_not_list_a_match_has_no_rank(folder: Path) -> None:

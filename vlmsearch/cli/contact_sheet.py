@@ -70,14 +70,15 @@ _MAX_TEXT = 600
 class Section:
     """A query, its matches and its image, if it has one.
 
-    ``uncalibrated`` are the fields whose scores are no probabilities, with the reasons; ``is_unsure`` where the matches
-    are only what comes closest.
+    ``uncalibrated`` are the fields whose scores are no probabilities, with the reasons; ``spelling`` what is shown for
+    misspelt words; ``is_unsure`` where the matches are only what comes closest.
     """
 
     title: str
     matches: Sequence[Match]
     image: ImageSource | None = None
     uncalibrated: Mapping[str, str] = field(default_factory=dict)
+    spelling: str = ""
     is_unsure: bool = False
 
 
@@ -104,6 +105,7 @@ def _section(section: Section) -> str:
     summary = "no match; closest, not sure" if count and section.is_unsure else summary
     reasons = "; ".join(section.uncalibrated.values())
     note = f"<p>Scores are uncalibrated: {html.escape(reasons)}.</p>" if reasons else ""
+    note += f"<p>{html.escape(section.spelling)}</p>" if section.spelling else ""
     cards = "\n".join(_card(match, section.title) for match in section.matches)
     body = f"<ol>\n{cards}\n</ol>" if count else '<p class="none">No document matches.</p>'
     return (

@@ -83,7 +83,8 @@ def search(
             image = query["image"]
             parts = [query["text"], image and image.name, *map(short_path, query["like"])]
             title = " + ".join(filter(None, parts))
-            write_sheet(html, [Section(title, shown, image, matches.uncalibrated, is_unsure=not matches)])
+            section = Section(title, shown, image, matches.uncalibrated, matches.spelling, is_unsure=not matches)
+            write_sheet(html, [section])
             click.echo(f"wrote {short_path(str(html.resolve()))}", err=True)
         if as_json:
             from vlmsearch.wire import to_json
@@ -109,6 +110,9 @@ def _hint_at_image(text: str | None, *, has_image: bool) -> None:
 
 
 def _print(matches: Matches, page: int, query: str) -> None:
+    if matches.shown_for:
+        click.echo(matches.spelling, err=not is_terminal())
+        query = " ".join([query, *matches.shown_for.values()])
     if matches:
         print_matches(matches, query, is_calibrated=not matches.uncalibrated)
     elif matches.closest and is_terminal():

@@ -72,13 +72,15 @@ class FoundDocument(TypedDict):
 class FoundDocuments(TypedDict):
     """The matches of a search, best first, and why scores of some fields are no probabilities.
 
-    Where nothing matches, `closest` has documents that may be meant.
+    Where nothing matches, `closest` has documents that may be meant. `shown_for` has the words that were searched for
+    in the place of misspelt ones.
     """
 
     matches: list[FoundDocument]
     closest: list[FoundDocument]
     threshold: float
     uncalibrated: dict[str, str]
+    shown_for: dict[str, str]
 
 
 class CitedSource(TypedDict):
@@ -372,6 +374,7 @@ def _documents(matches: Matches) -> FoundDocuments:
         "closest": list(map(_entry, matches.closest)),
         "threshold": matches.threshold,
         "uncalibrated": dict(matches.uncalibrated),
+        "shown_for": dict(matches.shown_for),
     }
 
 

@@ -59,15 +59,16 @@ def _match(match: Match) -> str:
 
 @to_html.register
 def _matches(matches: Matches) -> str:
+    said = f"<p>{escape(matches.spelling)}</p>" if matches.shown_for else ""
     if matches.closest:
-        return _root("<p>No match. Closest, not sure:</p>" + _match_table(matches.closest, Pictures()))
+        return _root(f"{said}<p>No match. Closest, not sure:</p>" + _match_table(matches.closest, Pictures()))
     if not matches:
         advice = ": <code>min_score=0</code> shows what comes closest" if matches.threshold else ""
-        return _root(f"<p>Nothing matches{advice}.</p>")
+        return _root(f"{said}<p>Nothing matches{advice}.</p>")
     of = f" of {matches.total:,}" if matches.total is not None else ""
     more = ", more with <code>cursor=matches.cursor</code>" if matches.cursor else ""
     noun = "match" if len(matches) == 1 and not of else "matches"
-    head = f"<p>{len(matches):,}{of} {noun}, shown from {matches.threshold:.3g}{more}</p>"
+    head = f"{said}<p>{len(matches):,}{of} {noun}, shown from {matches.threshold:.3g}{more}</p>"
     facets = "".join(
         f'<p style="{_SOFT}">{escape(key)}: '
         + _listed([f"{escape(value, limit=60)} ({count:,})" for value, count in counts.items()])

@@ -35,6 +35,7 @@ from vlmsearch.search.pages import Cursor
 from vlmsearch.search.query import PreparedQuery, Query
 from vlmsearch.search.relevance import Evidence, Judge, to_relevance
 from vlmsearch.search.sayings import Saying
+from vlmsearch.search.spelling import nearest_words, respelt
 from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.overview import HasOverview
 from vlmsearch.stores.versions import HitContent, VersionedHit, compare_again, read_documents
@@ -83,13 +84,12 @@ def run(
     image_limits: ImageLimits,
 ) -> list[Matches]:
     """Return the matches of each query, from the judge's index."""
-    encoder, store = judge.encoder, judge.store
     if options.weights:
-        fusion.check_weights(options.weights, encoder.spaces)
+        fusion.check_weights(options.weights, judge.encoder.spaces)
     if options.reranker and not all(query.text for query in queries):
         raise ConfigError("`rerank` needs a text: a re-ranker reads it with each document")
     cursors = [Cursor.start(query, options) for query in queries]
-    sought = _encode(encoder, store, queries, image_limits, options.unasked)
+    sought = _encode(judge, queries, image_limits, options.unasked)
     ranks_words = _ranks_words(judge, options)
     if options.unasked and not all(query.vectors or (query.text and ranks_words) for query in sought):
         raise ConfigError(f"{WEIGHT_RULE} and not all 0, not {options.weights}")
@@ -202,7 +202,7 @@ def examine(
     store = judge.store
     if options.weights:
         fusion.check_weights(options.weights, judge.encoder.spaces)
-    [asked] = _encode(judge.encoder, store, [query], image_limits, options.unasked)
+    [asked] = _encode(judge, [query], image_limits, options.unasked)
     asked = asked if _ranks_words(judge, options) else replace(asked, text="")
     search = _Search(judge, asked, replace(options, min_score=0.0), Cursor.start(query, options), _named_in(query))
     depth = max(_FAR, search.min_depth)
@@ -270,12 +270,18 @@ def _fused(
 
 
 def _encode(
-    encoder: Encoder, store: Store, queries: Sequence[Query], limits: ImageLimits, unasked: Collection[str]
+    judge: Judge, queries: Sequence[Query], limits: ImageLimits, unasked: Collection[str]
 ) -> list[PreparedQuery]:
-    """Return all queries, and all that they leave out, encoded at once.
+    """Return all queries, and all that they leave out, encoded at once, with the words of the index for misspelt ones.
 
     Fields that are not asked have no vectors.
     """
+    encoder, store = judge.encoder, judge.store
+    shown_for = nearest_words(store, [query.text or "" for query in queries], judge.manifest.language, encoder)
+    queries = [
+        replace(query, text=respelt(query.text, words)) if query.text and words else query
+        for query, words in zip(queries, shown_for)
+    ]
     parts = [part for query in queries for part in (query, *query.without)]
     needs_texts = any(str(field) not in unasked for field in fusion.text_fields(encoder.spaces))
     encoded = parts if needs_texts else [part for query in queries for part in query.without]
@@ -315,7 +321,7 @@ def _encode(
         without = (sought(other, texts_of if other.image is None and not other.like else ()) for other in part.without)
         return PreparedQuery(part.text or "", vectors, is_text, tuple(without), tuple(part.phrases))
 
-    return [sought(query, unasked) for query in queries]
+    return [replace(sought(query, unasked), shown_for=words) for query, words in zip(queries, shown_for)]
 
 
 def check_images(encoder: Encoder, queries: Sequence[Query], limits: ImageLimits) -> None:
@@ -765,6 +771,7 @@ class _Search:
             threshold=threshold,
             closest=() if matches else self._closest(judged),
             uncalibrated=self.judge.outside(self.asked.vectors, self.asked.text if self.asked.by_text else ""),
+            shown_for=self.asked.shown_for,
         )
 
     def _closest(self, judged: Sequence[Match]) -> tuple[Match, ...]:

@@ -100,6 +100,7 @@ def explain(
     passages, regions, notes = _parts(judge.encoder, content, examined, image_limits, seconds, on_progress)
     judged_part = () if content.passage is None else (f"What is judged is its passage {content.passage.number}.",)
     notes = [*judged_part, *(f"Scores are uncalibrated: {reason}." for reason in shown.uncalibrated.values()), *notes]
+    notes += [shown.spelling] if shown.shown_for else []
     words = tuple(_words(judge, examined.asked.text, row)) if examined.max_bm25 else ()
     said = " ".join(word.word for word in words if word.score)
     language = judge.manifest.language

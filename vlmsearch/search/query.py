@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vlmsearch._util.arguments import shown, strings
@@ -146,6 +146,7 @@ class PreparedQuery:
         by_text: Whether the query is nothing but a text.
         without: What the matches must not be.
         phrases: What their text says word for word.
+        shown_for: The words of the text that stand for misspelt ones, by these.
     """
 
     text: str
@@ -153,3 +154,4 @@ class PreparedQuery:
     by_text: bool
     without: tuple[PreparedQuery, ...] = ()
     phrases: tuple[str, ...] = ()
+    shown_for: Mapping[str, str] = field(default_factory=dict)

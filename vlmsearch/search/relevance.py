@@ -90,6 +90,8 @@ _HELD, _SHORT_QUERY = 0.4, 4
 _HELD_LOG_ODDS, _HELD_BY_FEW = -3.9, -0.75
 """The log-odds at least of what holds all words of a short query: it is among the closest, and among few documents it
 is shown. A passage of one may hold them whatever else there is in it."""
+_RESPELT = 0.2
+"""The share of the evidence of words that is taken off where all were misspelt."""
 DOUBT, WORD_DOUBT, NAME_DOUBT = 12.0, 4.0, 4.0
 """Log-odds taken off words that decide alone.
 
@@ -401,6 +403,7 @@ def words_beside(
     weight: float = 1.0,
     known: float = 1.0,
     rivals: float = 0.0,
+    respelt: int = 0,
 ) -> Evidence:
     """Return what BM25 is worth beside vectors of the same text, and by itself.
 
@@ -413,21 +416,23 @@ def words_beside(
         weight: How much words count beside the vectors of the index: see `word_weight`.
         known: How much of the texts the vectors know, from 0 to 1: see `TextStatistics.knowledge`.
         rivals: The BM25 of the best texts of a sample; it counts where vectors do not know all.
+        respelt: Number of words that stand for misspelt ones.
     """
     terms = max(len(query_terms(text, language)), 1)
+    spelt = 1 - _RESPELT * min(respelt / terms, 1.0)
     is_code = are_codes(text)
     is_word = len(plain_words(text)) <= 2 and len(query_words(text, language)) == 1  # with its article at most
     share, among = (min(max((n - _FEW_TEXTS) / (_MANY_TEXTS - _FEW_TEXTS), 0.0), 1.0) for n in (texts, documents))
     doubt = WORD_DOUBT if is_word else WORD_DOUBT + share * (DOUBT - WORD_DOUBT)
     alone = WordsAlone(
-        _ALONE[0] / max_bm25,
+        _ALONE[0] * spelt / max_bm25,
         _ALONE[1],
         is_bounded=share > 0 and not (is_word or is_code),
         doubt=(0.0, 0.0) if is_code else (doubt, NAME_DOUBT),
         held=_HELD * max_bm25 if terms <= _SHORT_QUERY else math.inf,
         held_log_odds=_HELD_BY_FEW + among * (_HELD_LOG_ODDS - _HELD_BY_FEW),
     )
-    weight *= _OF_NUMBERS if has_number(text) and not is_code else 1.0
+    weight *= spelt * (_OF_NUMBERS if has_number(text) and not is_code else 1.0)
     of_mean, base, bound = _BESIDE
     slope = of_mean / min(terms, _LONG) ** _TERMS_POWER
     base *= min(max_bm25 / terms / _TELLING, 1.0)  # to lack words that most texts hold says nothing
@@ -627,6 +632,7 @@ class Judge:
                 weight=weight,
                 known=share,
                 rivals=rivals,
+                respelt=len(sought.shown_for),
             )
         return by_field
 

@@ -524,6 +524,30 @@ class WordSearch(Protocol):
 
 
 @runtime_checkable
+class CountsWords(WordSearch, Protocol):
+    """A store that counts the texts that hold words.
+
+    A search takes words that no text holds for misspelt.
+
+    Example:
+        >>> from vlmsearch.registry import open_store
+        >>> with open_store("mock:") as store:
+        ...     isinstance(store, CountsWords)
+        True
+    """
+
+    def count_words(self, words: Sequence[str]) -> list[int]:
+        """Count the texts that hold words.
+
+        Args:
+            words: Words in small letters, of letters alone.
+
+        Returns:
+            For each, how many texts hold it or a word of its stem; an estimate where the store does not count them.
+        """
+
+
+@runtime_checkable
 class Tunable(Protocol):
     """A store that keeps with an index how it is searched best.
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmsearch.stores.terms import QueryTerm, terms_of_word, words_to_find
+from vlmsearch.stores.terms import AUTO, QueryTerm, stems_of, terms_of_word, words_to_find
 
 K1 = 1.2
 """The parameter k1 of BM25: how soon more of the same term in a document adds less to its score."""
@@ -400,6 +400,23 @@ class WordTable:
     def terms(self, query: Sequence[QueryTerm]) -> list[Term]:
         """Return the terms of a query, each with the numbers of texts that hold it."""
         return self._counted(query, self._spans(query))
+
+    def counts(self, words: Sequence[str], language: str) -> list[int]:
+        """Count the texts that hold each of many words, or a word of its stem."""
+        languages = frozenset[str]().union(*(segment.postings.languages for segment in self._segments))
+        stems = stems_of(words, languages if language == AUTO else [language])
+        distinct = list({stem for _, stem in stems})
+        keys = _numbers(map(_KEYS.__getitem__, distinct))
+        order = np.argsort(keys)  # keys that rise are looked up in a fraction of the time
+        keys, is_held = keys[order], np.zeros(len(keys), np.bool_)
+        for postings in (segment.postings for segment in self._segments):
+            if len(postings.keys):
+                is_held |= postings.keys.take(np.searchsorted(postings.keys, keys), mode="clip") == keys
+        known = {distinct[at] for at in order[is_held].tolist()}
+        held = {word for word, stem in stems if stem in known}
+        asked = [QueryTerm(word, (word,), 1, language) for word in held]
+        counts = {term.text: int(sum(term.holding)) for term in self.terms(asked)}
+        return [counts.get(word, 0) for word in words]
 
     def _spans(self, query: Sequence[QueryTerm]) -> list[_TermSpans]:
         """Return where the postings of each segment have the terms of a query."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from vlmsearch.stores.base import Store, WordSearch
+from vlmsearch.stores.base import CountsWords, Store, WordSearch
 from vlmsearch.stores.filters import parse_filter
 from vlmsearch.types import Document, Hit, Record, Scalar
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, StoreSuite, unit_vectors
@@ -116,8 +116,22 @@ class WordsContract(StoreSuite):
     def test_what_does_not_exist_holds_no_words(self, tmp_path: Path) -> None:
         with self.make_store(tmp_path) as store:
             assert ids_of(store, "dog") == []
+            assert not isinstance(store, CountsWords) or store.count_words(["dog"]) == [0]
             assert words_of_store(store).compare_words("dog", ["a"]) == []
             assert store.manifest() is None
+
+    def test_texts_that_hold_words_are_counted(self, store: Store) -> None:
+        if not isinstance(store, CountsWords):
+            pytest.skip("the store counts no words")
+        texts = ["a red dog", "two dogs", "a bicycle by the sea", "ein Fahrrad und ein Hund", "велосипед и собака"]
+        store.upsert([make_record(f"id-{i}", text) for i, text in enumerate(texts)])
+        words = ["dog", "dogs", "bicycles", "bycicle", "fahrrad", "велосипеды", "zebra"]
+        assert store.count_words(words) == [2, 2, 1, 0, 1, 1, 0]
+        nonsense = [f"zz{one}{other}zz" for one in "abcdefghijklm" for other in "abcdefghijklm"]
+        assert store.count_words([*words, *nonsense]) == [2, 2, 1, 0, 1, 1, *[0] * (len(nonsense) + 1)]
+        store.delete(["id-0"])
+        assert store.count_words(["dog", "red"]) == [1, 0]
+        assert store.count_words([]) == []
 
     def test_the_manifest_says_how_words_are_compared(self, tmp_path: Path) -> None:
         with self.make_store(tmp_path) as store:

@@ -406,6 +406,14 @@ def test_matches_stay_where_counting_fails(page: Page, problems: Problems) -> No
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+def test_a_misspelt_word_has_a_note(page: Page) -> None:
+    page.goto("/?index=notes&q=wheather")
+    expect(page.get_by_role("note")).to_have_text("Shown for weather (no document has wheather).")
+    page.goto("/?index=notes&q=weather")
+    expect(page.locator(".card").first).to_be_visible()
+    expect(page.get_by_role("note")).to_be_hidden()
+
+
 def test_scores_that_are_uncalibrated_have_a_note(page: Page) -> None:
     page.goto("/?q=a+heart")
     expect(page.locator(".card").first).to_be_visible()

@@ -274,7 +274,7 @@ class Search {
       const isUnsure = !answer.matches.length && answer.closest.length > 0;
       if (isUnsure) answer.matches = answer.closest;
       answer = { items: answer.matches, isUnsure, after: answer.cursor, total: isWhole ? answer.matches.length : null, facets: {},
-        uncalibrated: answer.uncalibrated };
+        uncalibrated: answer.uncalibrated, shownFor: answer.shown_for };
     } else {
       const asked = new URLSearchParams({ limit, order: "gallery" });
       if (after) asked.set("after", after);
@@ -369,8 +369,11 @@ class Search {
     this.#drawSort();
     this.#drawFilters();
     const reasons = Object.values(this.found.uncalibrated ?? {});
-    this.note.textContent = reasons.length ? `Scores are uncalibrated: ${reasons.join("; ")}.` : "";
-    this.note.hidden = !reasons.length;
+    const respelt = Object.entries(this.found.shownFor ?? {}).map(([typed, word]) => `${word} (no document has ${typed})`);
+    const notes = respelt.length ? [`Shown for ${respelt.join(", ")}.`] : [];
+    if (reasons.length) notes.push(`Scores are uncalibrated: ${reasons.join("; ")}.`);
+    this.note.textContent = notes.join(" ");
+    this.note.hidden = !notes.length;
     this.message.replaceChildren(...(items.length ? [] : [this.#nothing(isAsked)]));
     this.#drawFoot();
   }

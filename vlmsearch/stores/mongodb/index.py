@@ -7,6 +7,7 @@ one row of ``name.about`` is replaced.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -58,7 +59,7 @@ from vlmsearch.stores.mongodb.words import (
 from vlmsearch.stores.passages import blanked
 from vlmsearch.stores.postings import Term, max_score
 from vlmsearch.stores.rows import RowByRowStore
-from vlmsearch.stores.terms import AUTO, check_language, query_terms
+from vlmsearch.stores.terms import AUTO, MAX_QUERY_TERMS, QueryTerm, check_language, query_terms
 from vlmsearch.types import Document, Field, Hit, Record, Reject, WordHits, possible_ids
 
 T = TypeVar("T")
@@ -72,6 +73,8 @@ _WHOLE = {"terms": 0}
 """The projection of a row with its vectors."""
 _DRAWN = "vlmsearch_draw"
 """The index by which samples are drawn."""
+_COUNTED = 900
+"""Texts at most in which many words are counted."""
 _PASSAGES = "vlmsearch_passages"
 """The index of passages by their documents."""
 
@@ -256,16 +259,38 @@ class MongoIndex(RowByRowStore):
         """Return the statistics of the words, and the terms of a query as rows have them."""
 
         def read(rows: Rows) -> tuple[WordStatistics, list[tuple[tuple[str, ...], Term]]]:
-            size = rows.estimated_document_count()
-            state = self.generation, *size_class(size, self.writes_here)
-            if self._known is None or self._known[0] != state:
-                self._known = state, read_statistics(rows, size)
-            known = self._known[1]
+            known = self._read_statistics(rows)
             asked = [(known.asked(term), term) for term in query_terms(query, language)]
             return known, [
                 (names, Term(term.term, term.times, known.holding(names, partial(count_rows, rows, names))))
                 for names, term in asked
             ]
+
+        return self.run("count words", read)
+
+    def _read_statistics(self, rows: Rows) -> WordStatistics:
+        size = rows.estimated_document_count()
+        state = self.generation, *size_class(size, self.writes_here)
+        if self._known is None or self._known[0] != state:
+            self._known = state, read_statistics(rows, size)
+        return self._known[1]
+
+    def count_words(self, words: Sequence[str]) -> list[int]:
+        """Count the texts that hold each word: many words in the `_COUNTED` best texts."""
+        manifest = self.as_opened()
+        if manifest is None or not manifest.language:
+            return [0] * len(words)
+        self._check_words()
+        asked = [QueryTerm(word, (word,), 1, manifest.language) for word in words]
+
+        def read(rows: Rows) -> list[int]:
+            known = self._read_statistics(rows)
+            names = [known.asked(term) for term in asked]
+            if len(names) <= MAX_QUERY_TERMS:
+                return [round(sum(known.holding(of_word, partial(count_rows, rows, of_word)))) for of_word in names]
+            texts = find_words(rows, {name for of_word in names for name in of_word}, _COUNTED, LIVE)
+            counts = Counter(term for row in texts for term in set(row["terms"].split()))
+            return [sum(counts[name] for name in of_word) for of_word in names]
 
         return self.run("count words", read)
 

@@ -421,6 +421,13 @@ class PostgresStore(DatabaseStore):
         )
         return list(hits)
 
+    def count_words(self, words: Sequence[str]) -> list[int]:
+        """Count the texts that hold each word."""
+        manifest = self.as_opened()
+        if manifest is None or not manifest.language:
+            return [0] * len(words)
+        return self._session("count words", lambda session: self._words.count(session, words), ONE_MOMENT)
+
     # ---- reading
 
     def read_rows(self, ids: Collection[str], *parts: RowPart, wanted: str = "%s") -> dict[str, DocumentRow]:

@@ -89,7 +89,7 @@ class WordRanking:
         self._segments, self._pages = tables.words.segments, tables.words.pages
         self._language = language
         self._known = _Words.of({})
-        self._last: tuple[_Words, Sequence[QueryTerm], WordTable] = self._known, [], self._known.table
+        self._last: tuple[_Words, frozenset[int], WordTable] = self._known, frozenset(), self._known.table
 
     def search(self, session: Session, query: str, limit: int, where: Condition) -> tuple[list[VersionedHit], float]:
         """Find the best documents, and the score that none can exceed. Equal ones are in the order of writing."""
@@ -115,26 +115,31 @@ class WordRanking:
         scores, _ = self._table(session, asked).scores(asked, rows)
         return sorted(_hits(rows, scores, documents), key=lambda hit: (-hit.score, hit.id))
 
+    def count(self, session: Session, words: Sequence[str]) -> list[int]:
+        """Count the texts that hold each word."""
+        asked = [QueryTerm(word, (word,), 1, self._language) for word in words]
+        return self._table(session, asked).counts(words, self._language)
+
     def _table(self, session: Session, asked: Sequence[QueryTerm]) -> WordTable:
         """Return the words that a transaction sees, with the postings of some terms. The last ones are kept."""
         words = self._seen(session)
-        known, terms, table = self._last
-        if known is words and terms == asked:
-            return table
+        known, read, table = self._last
         keys = keys_of(asked, words.languages)
+        signed = keys.view(np.int64).tolist()
+        if known is words and read.issuperset(signed):
+            return table
         query = (
             "SELECT s.segment, k.key, p.body FROM unnest(%s::bigint[]) s(segment) CROSS JOIN unnest(%s::bigint[]) "
             f"k(key) CROSS JOIN LATERAL (SELECT p.body FROM {self._pages} p WHERE p.segment = s.segment AND p.first = "
             f"(SELECT max(f.first) FROM {self._pages} f WHERE f.segment = s.segment AND f.first <= k.key) "
             "AND (p.part = 0 OR p.first = k.key) ORDER BY p.part) p"
         )
-        signed = keys.view(np.int64).tolist()
         of_terms: dict[tuple[int, int], list[_Some]] = defaultdict(list)
         for number, key, body in all_rows(session, query, (list(words.parts), signed)):
             of_terms[number, key].append(_some_of(body, key))
         parts = [_filled(part, keys, [of_terms[number, key] for key in signed]) for number, part in words.parts.items()]
         table = words.table.having(parts)
-        self._last = words, asked, table
+        self._last = words, frozenset(signed), table
         return table
 
     def _seen(self, session: Session) -> _Words:

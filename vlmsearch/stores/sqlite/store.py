@@ -318,6 +318,13 @@ class SqliteStore(DatabaseStore):
         hits = [VersionedHit(names[row], score, str(row)) for row, score in zip(rows, scores.tolist()) if score > 0]
         return list(_in_order(hits))
 
+    def count_words(self, words: Sequence[str]) -> list[int]:
+        """Count the texts that hold each word."""
+        if self.as_opened() is None:
+            return [0] * len(words)
+        with self._viewing("count words", WORDS) as (_, tables, view):
+            return view.words.counts(words, tables.language)
+
     @contextmanager
     def overview(
         self, fields: Collection[Field | str], where: Filter | None, keys: Collection[str]
