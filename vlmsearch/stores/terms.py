@@ -110,7 +110,7 @@ _COMPOUND = rf"(?<![\w-])({_PART_OF_WORD})(?:[-\u2010]|{_NON_JOINER})({_PART_OF_
 _ASCII_WORDS = "".join(sign.lower() if sign.isalnum() else " " for sign in map(chr, range(128))).encode().ljust(256)
 _CODES = (  # the last one is no code where it says an amount
     re.compile(r"(?<![^\W_])[^\W_]+(?:[-_./\u2013][^\W_]+)+|(?<![^\W_])(?:[\dA-Fa-f]{2}:){5}[\dA-Fa-f]{2}(?![^\W_])"),
-    re.compile(r"(?<!\d)\d+(?:[-./,'\u2019\u2013]\d+)+"),
+    re.compile(r"\d+(?:[-./,'\u2019\u2013]\d+)+"),
     re.compile(r"\+?\(?(?<!\d)\d+(?:(?:[-./,'\u2019\u2013]|[() \u00a0\u2009\u202f]{1,3})\d+)+"),
     re.compile(r"(?<![^\W_])(?:[^\W\d_]{1,4}-)?[^\W\d_]{1,4}[ \u00a0]\d+(?![^\W_])"),
     re.compile(r"(?<![^\W_])\d+(?:[.,]\d+)?[ \u00a0\u202f][^\W\d_]{1,3}(?![^\W_])"),
@@ -124,9 +124,10 @@ _NOT_OF_CODE = re.compile(r"(?<!\d)\.|\.(?!\d)|[^\w.]|_|(?<![^\W_])v(?=\d+\.)")
 _PHONE = re.compile(r"\+|\(?0|\(?\d{3}\D{1,2}\d{3}\D\d{4}$")
 _LONG_WORD = re.compile(r"[^\W\d_]{5}")
 _SIGNED = re.compile(r"(?<![^\W_])[a-z]+\+\+|(?<![^\W_])[a-z]#(?![^\W_])|\.net(?![^\W_])", re.IGNORECASE)
+_CASES = "".join("a" if sign.islower() else "A" if sign.isupper() else " " for sign in map(chr, range(256))).encode("latin-1")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _RUN = f"([{_UNSPACED}]+)|[^{_UNSPACED}]+"
-_DIGIT = re.compile(r"\d")
+_DIGITS = re.compile(r"\d\S*(?:[^\S\n]{1,3}[^\s\d]*\d\S*)*(?=([^\S\n]?\S*))")
 _UNSPACED_CHARACTER = f"[{_UNSPACED}]"
 _CHARACTER = rf"(?s:.)[{_MARKS}]*"
 _PART = re.compile(r"\d+|\D+")
@@ -377,9 +378,10 @@ def words_to_find(text: str, language: str) -> tuple[list[str], list[str], str]:
     Returns:
         Its words; the terms that are no words but codes; and the language whose stems `terms_of_word` makes.
     """
-    codes = [term for code in _codes(text) for term in code.terms]
-    codes += map(str.lower, _SIGNED.findall(text))
-    words = plain_words(_SIGNED.sub(" ", text))
+    codes = [term for code in _codes(_around_digits(text)) for term in code.terms]
+    signed = _signed(text)
+    codes += map(str.lower, signed)
+    words = plain_words(_SIGNED.sub(" ", text) if signed else text)
     if language == AUTO:
         language = language_of(words) if text.isascii() or _PERSIAN.isdisjoint(text) else "fa"
     if _may_cut(text):
@@ -390,13 +392,29 @@ def words_to_find(text: str, language: str) -> tuple[list[str], list[str], str]:
 
 def _names(text: str) -> list[list[str]]:
     """Return the parts of each name in camel case, such as goldenRetriever and USFlag."""
-    if text.islower() or not _HUMP.search(text):
+    letters = text.encode("ascii", "replace").translate(_CASES)
+    if b"aA" not in letters and b"AAaa" not in letters:
         return []
     return [parts for word in _WORD.findall(text) if len(parts := _HUMP.split(word)) > 1]
 
 
 def _may_cut(text: str) -> bool:
     return "\u200c" in text or "-\n" in text or "-\r" in text or "\u2010\n" in text or "\u2010\r" in text
+
+
+def _signed(text: str) -> list[str]:
+    """Return the names with signs, such as C++."""
+    return _SIGNED.findall(text) if "#" in text or "++" in text or ".n" in text or ".N" in text else []
+
+
+def _around_digits(text: str) -> str:
+    """Return the words with a digit, and those before and behind them, a line for each run of them."""
+    runs, end = [], 0
+    for run in _DIGITS.finditer(text):
+        before = text.rfind(" ", end, max(text.rfind(" ", end, run.start()), end))
+        runs.append(text[max(before, end) : run.end(1)])
+        end = run.end()
+    return "\n".join(runs)
 
 
 class _Code(NamedTuple):
@@ -417,10 +435,8 @@ class _Code(NamedTuple):
 
 def _codes(text: str) -> list[_Code]:
     """Return the codes that separators are in, such as AB-4711, the longest first."""
-    if not _DIGIT.search(text):
-        return []
     codes: dict[tuple[int, int], _Code] = {}
-    for kind, expression in enumerate(_CODES):
+    for kind, expression in enumerate(_CODES if has_number(text) else ()):
         for match in expression.finditer(text):
             said = _folded(match[0])
             term = _joined(said)
@@ -596,7 +612,7 @@ def _without_codes(query: str) -> tuple[str, dict[str, str]]:
         if code.is_whole and not said.isspace():
             terms[said] = code.terms[-1]
             query = query[: code.start] + " " * len(said) + query[code.end :]
-    terms.update((name, name.lower()) for name in _SIGNED.findall(query))
+    terms.update((name, name.lower()) for name in _signed(query))
     return _SIGNED.sub(" ", query), terms
 
 
