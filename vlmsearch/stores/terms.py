@@ -109,15 +109,17 @@ _CUT_WORD = rf"(?<!\w)({_PART_OF_WORD})(?:[-\u2010]\r?\n|{_NON_JOINER})({_PART_O
 _COMPOUND = rf"(?<![\w-])({_PART_OF_WORD})(?:[-\u2010]|{_NON_JOINER})({_PART_OF_WORD})(?![\w-])"
 _ASCII_WORDS = "".join(sign.lower() if sign.isalnum() else " " for sign in map(chr, range(128))).encode().ljust(256)
 _CODES = (  # the last one is no code where it says an amount
-    re.compile(r"(?<![^\W_])[^\W_]+(?:[-_./\u2013][^\W_]+)+|(?<![^\W_])(?:[\dA-Fa-f]{2}:){5}[\dA-Fa-f]{2}(?![^\W_])"),
+    re.compile(
+        r"(?<![^\W_])(?:[^\W_]+(?:[-_./\u2013][^\W_]+)+|(?:[\dA-Fa-f]{2}:){5}[\dA-Fa-f]{2}|[A-Z]{2}\d\d(?: \d{4}){3,}(?: \d{1,4})?)"
+    ),
     re.compile(r"\d+(?:[-./,'\u2019\u2013]\d+)+"),
-    re.compile(r"\+?\(?(?<!\d)\d+(?:(?:[-./,'\u2019\u2013]|[() \u00a0\u2009\u202f]{1,3})\d+)+"),
-    re.compile(r"(?<![^\W_])(?:[^\W\d_]{1,4}-)?[^\W\d_]{1,4}[ \u00a0]\d+(?![^\W_])"),
+    re.compile(r"\+?\(?(?<!\d)\d+(?:(?:[-./,'\u2019\u2013]|[() \u00a0\u2009\u202f]{1,3})\d+)+|\+\d{9,}"),
+    re.compile(r"(?<![^\W_])(?:[^\W\d_]{1,4}[-/])?[^\W\d_]{1,4}[ \u00a0]\d+(?![^\W_])"),
     re.compile(r"(?<![^\W_])\d+(?:[.,]\d+)?[ \u00a0\u202f][^\W\d_]{1,3}(?![^\W_])"),
 )
 _SPACE = re.compile(r"[()\s]")
 _YEARS = re.compile(r"(?:1[5-9]|20)\d\d\D(?:1[5-9]|20)\d\d")
-_GROUPED = re.compile(r"(?<![\d.,])\d{1,3}([.,'\u2019 \u00a0\u2009\u202f])\d{3}(?:\1\d{3})*(?![\d])")
+_GROUPED = re.compile(r"(?<![\d.,])\d{1,3}([.,'\u2019 \u00a0\u2009\u202f])\d{3}(?:\1\d{3})*(?!\1?\d)")
 _DOTTED = re.compile(r"\d+(?:[.,]\d+)+")
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _NOT_OF_CODE = re.compile(r"(?<!\d)\.|\.(?!\d)|[^\w.]|_|(?<![^\W_])v(?=\d+\.)")
@@ -445,8 +447,12 @@ def _codes(text: str) -> list[_Code]:
                 is_spaced = kind >= _SPACED_LETTERS
                 if is_spaced and letters.lower() in _STOP_WORDS_OF["en"]:
                     continue
-                is_whole = not _LONG_WORD.search(said) and (not is_spaced or (kind == _SPACED_LETTERS and letters.isupper()))
+                is_name = kind == _SPACED_LETTERS and letters.isupper() and not text[match.end() :][1:2].isdecimal()
+                is_whole = is_name if is_spaced else not _LONG_WORD.search(said)
                 terms = (term,)
+                if is_spaced and "/" in said:  # ISO/IEC 27001
+                    first, _, second = said.partition("/")
+                    terms = _joined(second), first + second.split()[-1]
             elif not has_number(term) or not ("." in term or _GROUPED.fullmatch(said) or len(term) > _SHORT_NUMBER) or _YEARS.fullmatch(said):
                 continue
             else:
@@ -471,7 +477,7 @@ def _number(dotted: re.Match[str]) -> str:
 
 def _phone(said: str, digits: str) -> tuple[str, ...]:
     """Return the end of what may be a telephone number, which it has with any prefix."""
-    return (digits[-_OF_PHONE:],) if len(digits) > _OF_PHONE and _PHONE.match(said) else ()
+    return (digits[-_OF_PHONE:],) if len(digits) > _OF_PHONE and digits.isdecimal() and _PHONE.match(said) else ()
 
 
 def _is_code(word: str) -> bool:
@@ -484,7 +490,7 @@ def terms_of_word(word: str, language: str) -> tuple[str, ...]:
     if word.isascii():
         if word.isdecimal():
             return (word, *_phone(word, word))
-        return (word, *_PART.findall(word)) if _is_code(word) else (_stem(word, language),)
+        return (word, *_stems(word, language)) if _is_code(word) else (_stem(word, language),)
     terms: list[str] = []
     for run in _compiled(_RUN).finditer(word):
         if run[1]:
@@ -492,10 +498,14 @@ def terms_of_word(word: str, language: str) -> tuple[str, ...]:
             terms += characters
             terms += map("".join, pairwise(characters))
         elif _is_code(run[0]):
-            terms += [run[0], *_PART.findall(run[0])]
+            terms += [run[0], *_stems(run[0], language)]
         else:
             terms.append(_stem(run[0], language))
     return tuple(term for term in terms if term)
+
+
+def _stems(code: str, language: str) -> list[str]:
+    return [_stem(part, language) for part in _PART.findall(code)]
 
 
 def _stem(word: str, language: str) -> str:
@@ -600,7 +610,7 @@ def query_words(query: str, language: str) -> dict[str, int]:
     words = plain_words(rest)
     stop_words = _STOP_WORDS_OF.get(_own_language(words, language), frozenset())
     counted = Counter([word for word in words if word not in stop_words] or ([] if codes else words))
-    counted.update(codes)
+    counted.update(codes.keys())
     return {word: min(times, MAX_REPEATS) for word, times in islice(counted.items(), MAX_QUERY_TERMS)}
 
 
@@ -661,29 +671,37 @@ def query_terms(query: str, language: str) -> list[QueryTerm]:
     """
     own = _own_language(plain_words(query), language)
     terms: dict[str, QueryTerm] = {}
+    names = [name for name in _names(query) if min(map(len, name)) > 1]
+    for name in names:
+        query = query.replace("".join(name), " ".join(name))
     rest, codes = _without_codes(query)
     parts = _compiled(_COMPOUND).findall(_folded(rest)) if "-" in rest or not rest.isascii() else ()
     compounds = {word: [start + end] for start, end in parts for word in (start, end)}
-    for name in _names(rest):
-        if min(map(len, name)) > 1:
-            rest = rest.replace("".join(name), " ".join(name))
-            compounds.update((_folded(part), [_folded("".join(name))]) for part in name)
+    compounds.update((_folded(part), [_folded("".join(name))]) for name in names for part in name)
 
     def add(term: str, word: str, times: int, *, is_stem: bool) -> None:
         said = terms.get(term, QueryTerm(term, (), 0, language, is_stem))
         words = (*said.words, word, *(compounds.get(word, ()) if is_stem else ()))
         terms[term] = replace(said, words=words, times=min(said.times + times, MAX_REPEATS))
 
-    for word, times in query_words(rest, language).items():
-        if _is_code(word) and not _LONG_WORD.search(word) and word.isascii() or (word.isdecimal()):
-            add(terms_of_word(word, own)[0 if not word.isdecimal() else -1], word, times * _OF_NUMBERS, is_stem=False)
+    for word, times in query_words(query, language).items():
+        if (code := codes.get(word, _whole(word))) is not None:
+            add(code, word, times * (_OF_NUMBERS if has_number(code) else 1), is_stem=False)
             continue
         is_stem = not _is_code(word) and (word.isascii() or not _compiled(_UNSPACED_CHARACTER).search(word))
-        for term, count in Counter(terms_of_word(word, own)).items():
+        is_name = word.isascii() and _is_code(word)  # iphone15 is met by its parts
+        for term, count in Counter(terms_of_word(word, own)[is_name:]).items():
             add(term, word, times * count * (_OF_NUMBERS if has_number(term) else 1), is_stem=is_stem)
-    for code, term in codes.items():
-        add(term, code, _OF_NUMBERS * query.count(code), is_stem=False)
+    for code in _codes(rest):
+        add(code.terms[-1], rest[code.start : code.end], _OF_NUMBERS, is_stem=False)
     return list(islice(terms.values(), MAX_QUERY_TERMS))
+
+
+def _whole(word: str) -> str | None:
+    """Return the term of a word that counts as a whole alone, such as ab4711; None for another one."""
+    if not word.isascii() or not has_number(word) or _LONG_WORD.search(word):
+        return None
+    return (*_phone(word, word), word)[0]
 
 
 def spans_of(text: str, terms: Iterable[QueryTerm], language: str) -> list[tuple[int, int]]:
