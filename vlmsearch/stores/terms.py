@@ -126,7 +126,9 @@ _NOT_OF_CODE = re.compile(r"(?<!\d)\.|\.(?!\d)|[^\w.]|_|(?<![^\W_])v(?=\d+\.)")
 _PHONE = re.compile(r"\+|\(?0|\(?\d{3}\D{1,2}\d{3}\D\d{4}$")
 _LONG_WORD = re.compile(r"[^\W\d_]{5}")
 _SIGNED = re.compile(r"(?<![^\W_])[a-z]+\+\+|(?<![^\W_])[a-z]#(?![^\W_])|\.net(?![^\W_])", re.IGNORECASE)
-_CASES = "".join("a" if sign.islower() else "A" if sign.isupper() else " " for sign in map(chr, range(256))).encode("latin-1")
+_CASES = "".join("a" if sign.islower() else "A" if sign.isupper() else " " for sign in map(chr, range(256))).encode(
+    "latin-1"
+)
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _RUN = f"([{_UNSPACED}]+)|[^{_UNSPACED}]+"
 _DIGITS = re.compile(r"\d\S*(?:[^\S\n]{1,3}[^\s\d]*\d\S*)*(?=([^\S\n]?\S*))")
@@ -397,7 +399,8 @@ def _names(text: str) -> list[list[str]]:
     letters = text.encode("ascii", "replace").translate(_CASES)
     if b"aA" not in letters and b"AAaa" not in letters:
         return []
-    return [parts for word in _WORD.findall(text) if len(parts := _HUMP.split(word)) > 1]
+    runs = (run[0] for word in _WORD.findall(text) for run in _compiled(_RUN).finditer(word))
+    return [parts for run in runs if len(parts := _HUMP.split(run)) > 1]
 
 
 def _may_cut(text: str) -> bool:
@@ -453,7 +456,11 @@ def _codes(text: str) -> list[_Code]:
                 if is_spaced and "/" in said:  # ISO/IEC 27001
                     first, _, second = said.partition("/")
                     terms = _joined(second), first + second.split()[-1]
-            elif not has_number(term) or not ("." in term or _GROUPED.fullmatch(said) or len(term) > _SHORT_NUMBER) or _YEARS.fullmatch(said):
+            elif (
+                not has_number(term)
+                or not ("." in term or _GROUPED.fullmatch(said) or len(term) > _SHORT_NUMBER)
+                or _YEARS.fullmatch(said)
+            ):
                 continue
             else:
                 terms = (term, *_phone(said, term))
