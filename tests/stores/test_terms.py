@@ -476,7 +476,7 @@ def test_a_text_is_found_by_itself_or_has_no_words(text: str) -> None:
         ("see AB-4711 here", "4711", ["4711"]),
         ("see AB-4711 here", "ab4711", ["AB-4711"]),
         ("call +49 30 5557 1234 now", "030 55571234", ["+49 30 5557 1234"]),
-        ("call parseHttpResponse first", "parse http response", ["parseHttpResponse"]),
+        ("call parseHttpResponse first", "http_response", ["parseHttpResponse"]),
         ("in C++, not in C", "c++", ["C++"]),
         ("das Donau\u00addampf\u00adschiff fährt", "donaudampfschiff", ["Donau\u00addampf\u00adschiff"]),
         ("ภาษา\u200bไทย ดี", "ภาษาไทย", ["ภาษา\u200bไทย"]),

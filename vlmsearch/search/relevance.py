@@ -92,6 +92,8 @@ Among few, it tells much that one of them has the words of a query, even if seve
 """
 _OF_NUMBERS = 3.0
 """The weight of words in a query with a number: models hardly tell numbers apart."""
+CODES_KNOWN = 0.1
+"""The share that counts of vectors of texts, to which a code is about the same as its neighbour."""
 _CODE_LENGTH = 4
 """Characters at least of a code that models do not know, as they do 3D and B2B."""
 SAMPLE = 512
@@ -215,7 +217,7 @@ class WordsAlone:
         doubt: What is taken off beside vectors of the same text, and off the name of a file.
         held: The BM25 from which on a document has the log-odds ``held_log_odds`` at least.
         held_log_odds: What it has at least; BM25 counts where it says more.
-        is_final: Whether vectors of texts say nothing beside it: to them, a code is about the same as its neighbour.
+        is_code: Whether vectors of texts count `CODES_KNOWN` beside it.
     """
 
     slope: float
@@ -224,7 +226,7 @@ class WordsAlone:
     doubt: tuple[float, float] = (DOUBT, NAME_DOUBT)
     held: float = math.inf
     held_log_odds: float = _HELD_LOG_ODDS
-    is_final: bool = False
+    is_code: bool = False
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the evidence of many values, in nats."""
@@ -407,7 +409,7 @@ def words_beside(
         doubt=(0.0, 0.0) if is_code else (doubt, NAME_DOUBT),
         held=_HELD * max_bm25 if terms <= _SHORT_QUERY else math.inf,
         held_log_odds=_HELD_BY_FEW + among * (_HELD_LOG_ODDS - _HELD_BY_FEW),
-        is_final=is_code and (len(text.strip()) >= _CODE_LENGTH or not has_number(text)),
+        is_code=is_code and (len(text.strip()) >= _CODE_LENGTH or not has_number(text)),
     )
     weight *= _OF_NUMBERS if has_number(text) and not is_code else 1.0
     slope, base, bound = _BESIDE

@@ -110,7 +110,8 @@ _COMPOUND = rf"(?<![\w-])({_PART_OF_WORD})(?:[-\u2010]|{_NON_JOINER})({_PART_OF_
 _ASCII_WORDS = "".join(sign.lower() if sign.isalnum() else " " for sign in map(chr, range(128))).encode().ljust(256)
 _CODES = (  # the last one is no code where it says an amount
     re.compile(
-        r"(?<![^\W_])(?:[^\W_]+(?:[-_./\u2013][^\W_]+)+|(?:[\dA-Fa-f]{2}:){5}[\dA-Fa-f]{2}|[A-Z]{2}\d\d(?: \d{4}){3,}(?: \d{1,4})?)"
+        r"(?<![^\W_])(?:[^\W_]+(?:[-_./\u2013][^\W_]+)+"
+        r"|(?:[\dA-Fa-f]{2}:){5}[\dA-Fa-f]{2}|[A-Z]{2}\d\d(?: \d{4}){3,}(?: \d{1,4})?)"
     ),
     re.compile(r"\d+(?:[-./,'\u2019\u2013]\d+)+"),
     re.compile(r"\+?\(?(?<!\d)\d+(?:(?:[-./,'\u2019\u2013]|[() \u00a0\u2009\u202f]{1,3})\d+)+|\+\d{9,}"),
@@ -739,6 +740,8 @@ def spans_of(text: str, terms: Iterable[QueryTerm], language: str) -> list[tuple
             start = word.start() + run.start()
             if not run[1]:
                 if any(not wanted.isdisjoint(terms_of_word(plain, own)) for plain in plain_words(run[0])):
+                    spans.append((start, start + len(run[0])))
+                elif any(not wanted.isdisjoint(terms_of_word(_folded(p), own)) for p in _HUMP.split(run[0])):
                     spans.append((start, start + len(run[0])))
                 continue
             spans += _marked(run[0], start, wanted)
