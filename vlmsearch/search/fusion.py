@@ -269,9 +269,7 @@ def add_up(
     doubt = np.where(has_text, np.where(beside, alone.doubt[0], 0.0), alone.doubt[1])
     by_words = PRIOR + shares[WORDS] * alone.of(values[WORDS]) - doubt
     by_words = np.where(values[WORDS] >= alone.held, np.maximum(by_words, alone.held_log_odds), by_words)
-    decide = ~np.isnan(by_words) & (
-        (has_text & ~beside) | ((by_words > total) & (values[WORDS] > 0))
-    )
+    decide = ~np.isnan(by_words) & ((has_text & ~beside) | ((by_words > total) & (values[WORDS] > 0)))
     return LogOdds(np.where(decide, by_words, total), said, parts, decide)
 
 

@@ -453,7 +453,7 @@ def _codes(text: str) -> list[_Code]:
                     continue
                 is_name = kind == _SPACED_LETTERS and letters.isupper() and not text[match.end() :][1:2].isdecimal()
                 is_whole = is_name if is_spaced else not _LONG_WORD.search(said)
-                terms = (term,)
+                terms: tuple[str, ...] = (term,)
                 if is_spaced and "/" in said:  # ISO/IEC 27001
                     first, _, second = said.partition("/")
                     terms = _joined(second), first + second.split()[-1]
@@ -635,7 +635,7 @@ def _without_codes(query: str) -> tuple[str, dict[str, str]]:
 
 
 def are_codes(query: str) -> bool:
-    """Return whether a query is nothing but codes and numbers: each of its words has a digit, or is as C++ is.
+    """Return whether a query is nothing but codes, numbers and names such as C++.
 
     Example:
         >>> are_codes("AB-4711"), are_codes("number 77")
@@ -643,7 +643,7 @@ def are_codes(query: str) -> bool:
     """
     rest, codes = _without_codes(query)
     words = [word for word in rest.split() if _WORD.search(word)]
-    return all(map(has_number, words)) and bool(words or codes)
+    return all(has_number(word) and not _LONG_WORD.search(word) for word in words) and bool(words or codes)
 
 
 def has_number(text: str) -> bool:
@@ -700,8 +700,8 @@ def query_terms(query: str, language: str) -> list[QueryTerm]:
         is_name = word.isascii() and _is_code(word)  # iphone15 is met by its parts
         for term, count in Counter(terms_of_word(word, own)[is_name:]).items():
             add(term, word, times * count * (_OF_NUMBERS if has_number(term) else 1), is_stem=is_stem)
-    for code in _codes(rest):
-        add(code.terms[-1], rest[code.start : code.end], _OF_NUMBERS, is_stem=False)
+    for beside in _codes(rest):
+        add(beside.terms[-1], rest[beside.start : beside.end], _OF_NUMBERS, is_stem=False)
     return list(islice(terms.values(), MAX_QUERY_TERMS))
 
 
@@ -739,16 +739,15 @@ def spans_of(text: str, terms: Iterable[QueryTerm], language: str) -> list[tuple
         for run in _compiled(_RUN).finditer(word[0]):
             start = word.start() + run.start()
             if not run[1]:
-                if any(not wanted.isdisjoint(terms_of_word(plain, own)) for plain in plain_words(run[0])):
-                    spans.append((start, start + len(run[0])))
-                elif any(not wanted.isdisjoint(terms_of_word(_folded(p), own)) for p in _HUMP.split(run[0])):
+                parts = plain_words(" ".join((run[0], *_HUMP.split(run[0]))))
+                if any(not wanted.isdisjoint(terms_of_word(plain, own)) for plain in parts):
                     spans.append((start, start + len(run[0])))
                 continue
             spans += _marked(run[0], start, wanted)
     for cut in _compiled(_CUT_WORD).finditer(text) if _may_cut(text) else ():
         if not wanted.isdisjoint(terms_of_word(_folded(cut[1] + cut[2]), own)):
             spans = [span for span in spans if not cut.start() <= span[0] < cut.end()] + [cut.span()]
-    for code in _codes(text):
+    for code in reversed(_codes(text)):
         if not wanted.isdisjoint(code.terms):
             spans = [span for span in spans if not code.start <= span[0] < code.end] + [(code.start, code.end)]
     spans += [name.span() for name in _SIGNED.finditer(text) if name[0].lower() in wanted]
