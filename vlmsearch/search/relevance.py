@@ -32,7 +32,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from vlmsearch.errors import VlmsearchError
-from vlmsearch.stores.terms import AUTO, are_codes, has_number, plain_words, query_terms, query_words
+from vlmsearch.stores.terms import AUTO, are_codes, has_long_code, has_number, plain_words, query_terms, query_words
 from vlmsearch.types import MIN_SCORE, WORDS, Field, Manifest, RelevanceFit
 
 if TYPE_CHECKING:
@@ -409,7 +409,7 @@ def words_beside(
         doubt=(0.0, 0.0) if is_code else (doubt, NAME_DOUBT),
         held=_HELD * max_bm25 if terms <= _SHORT_QUERY else math.inf,
         held_log_odds=_HELD_BY_FEW + among * (_HELD_LOG_ODDS - _HELD_BY_FEW),
-        is_code=is_code and (len(text.strip()) >= _CODE_LENGTH or not has_number(text)),
+        is_code=has_long_code(text) or (is_code and (len(text.strip()) >= _CODE_LENGTH or not has_number(text))),
     )
     weight *= _OF_NUMBERS if has_number(text) and not is_code else 1.0
     slope, base, bound = _BESIDE

@@ -646,6 +646,18 @@ def are_codes(query: str) -> bool:
     return all(has_number(word) and not _LONG_WORD.search(word) for word in words) and bool(words or codes)
 
 
+def has_long_code(query: str) -> bool:
+    """Return whether a query holds a code of letters and four digits, or of eight digits.
+
+    Example:
+        >>> has_long_code("manual AB-4711"), has_long_code("mp3 of 1999")
+        (True, False)
+    """
+    rest, codes = _without_codes(query)
+    terms = [*codes.values(), *(word for word in plain_words(rest) if not _LONG_WORD.search(word))]
+    return any(sum(map(str.isdecimal, term)) >= (4 if _is_code(term) else 8) for term in terms)
+
+
 def has_number(text: str) -> bool:
     """Return whether a text has a digit.
 
