@@ -61,7 +61,7 @@ CODE_TEXTS = {
     "net": "a fishing net",
     ".net": "built with .NET",
 }
-CODES = (
+CODES: tuple[tuple[str, list[str]], ...] = (
     ("77312205", ["order"]),
     ("7731 22 05", ["order"]),
     ("7731.22.06", []),
