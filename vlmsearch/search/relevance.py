@@ -93,9 +93,9 @@ Among few, it tells much that one of them has the words of a query, even if seve
 _OF_NUMBERS = 3.0
 """The weight of words in a query with a number: models hardly tell numbers apart."""
 CODES_KNOWN = 0.1
-"""The share that counts of vectors of texts, to which a code is about the same as its neighbour."""
+"""The share of vectors of texts that counts: to them, neighbouring codes are alike."""
 _CODE_LENGTH = 4
-"""Characters at least of a code that models do not know, as they do 3D and B2B."""
+"""Characters at least of a code unknown to models; they know 3D and B2B."""
 SAMPLE = 512
 """Number of documents in the background of an index."""
 _FEW, _FEW_RIVALS = 32, 8

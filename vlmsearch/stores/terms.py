@@ -87,7 +87,7 @@ _OF_NUMBERS = 2
 _SPACED_LETTERS = 3
 """The number of the first kind of code whose letters are beside a space."""
 _SHORT_NUMBER, _SHORT_DECIMAL, _OF_PHONE = 5, 7, 8
-"""Digits at most of a number that is none without its points, and of one with a single point; and of a local phone."""
+"""Digits at most of a number that keeps its points, of one with a single point, and of a local phone."""
 _MARKS = (  # signs that belong to the letter before them, and that \w leaves out
     "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e"
     "\u0eb1-\u0ecd\u0f18-\u0f39\u0f71-\u0fbc\u102b-\u109d\u17b4-\u17d3\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0"
@@ -285,7 +285,7 @@ def words_of(document: Document) -> str:
 
 @cache
 def stemmer_release() -> str:
-    """Return the name and release of the stemmer, and the number of the rules that make terms of codes.
+    """Return the release of the stemmer, and the number of the rules for codes.
 
     Others may make other terms.
 
@@ -414,7 +414,7 @@ def _signed(text: str) -> list[str]:
 
 
 def _around_digits(text: str) -> str:
-    """Return the words with a digit, and those before and behind them, a line for each run of them."""
+    """Return the words with a digit and their neighbours, a line for each run."""
     runs, end = [], 0
     for run in _DIGITS.finditer(text):
         before = text.rfind(" ", end, max(text.rfind(" ", end, run.start()), end))
@@ -623,7 +623,7 @@ def query_words(query: str, language: str) -> dict[str, int]:
 
 
 def _without_codes(query: str) -> tuple[str, dict[str, str]]:
-    """Return a query without what counts as a whole alone; and the terms of that, by what the query says."""
+    """Return a query without its whole codes; and their terms, by what it says."""
     terms: dict[str, str] = {}
     for code in _codes(query):
         said = query[code.start : code.end]
@@ -718,7 +718,7 @@ def query_terms(query: str, language: str) -> list[QueryTerm]:
 
 
 def _whole(word: str) -> str | None:
-    """Return the term of a word that counts as a whole alone, such as ab4711; None for another one."""
+    """Return the term of a word that is a whole code, such as ab4711; else None."""
     if not word.isascii() or not has_number(word) or _LONG_WORD.search(word):
         return None
     return (*_phone(word, word), word)[0]
