@@ -109,7 +109,26 @@ def test_a_code_is_found_by_words_that_the_vectors_know_nothing_of() -> None:
         pipeline.add([*DOCUMENTS, *fillers])
         assert [match.document.id for match in pipeline.search("AB-4711")] == ["a"]
         assert pipeline.ask("AB-4711").citations[0].id == "a"
-        assert pipeline.ask("AB-4712").is_unsure
+        assert not pipeline.search("AB-4712")
+        assert not pipeline.ask("AB-4712").citations
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"), [("AB-4711", ["a"]), ("serial AB-4711", ["a"]), ("AB-4712", []), ("serial AB-4712", [])]
+)
+def test_vectors_do_not_show_the_neighbour_of_a_code(query: str, ids: list[str]) -> None:
+    """A fit that says of each cosine that it is of what was asked for."""
+
+    class Sure(MockEncoder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.relevance = dict.fromkeys(self.relevance, RelevanceFit(5.0, 0.1, 0.0, 0.0, 1.0, 0.0, 0.1))
+
+    with Pipeline(Sure(), MemoryStore()) as pipeline:
+        texts = (f"a serial of the year {1900 + number}" for number in range(60))
+        pipeline.add([*DOCUMENTS[:1], *(Document(f"filler-{n}", text=text) for n, text in enumerate(texts))])
+        assert len(pipeline.search("a serial of the year")) > 1
+        assert [match.document.id for match in pipeline.search(query)] == ids
 
 
 # ---- others write meanwhile

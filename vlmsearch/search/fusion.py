@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from vlmsearch._util.options import MAX_WEIGHT, WEIGHT_RULE
 from vlmsearch.encoders.base import compared_spaces
 from vlmsearch.errors import ConfigError
-from vlmsearch.search.relevance import PRIOR, Evidence, to_log_odds, to_relevance
+from vlmsearch.search.relevance import CODES_KNOWN, PRIOR, Evidence, to_log_odds, to_relevance
 from vlmsearch.types import WORDS, Field, FieldScore, Hit, Space, Vectors
 
 DEPTH = 50
@@ -248,11 +248,13 @@ def add_up(
     parts: dict[str, NDArray[np.float64]] = {}
     highest: dict[str, NDArray[np.float64]] = {}
     beside = np.zeros(len(has_text), np.bool_)
+    alone = evidence[WORDS].alone if shares.get(WORDS) and WORDS in values else None
+    known = np.where(has_text & (alone is not None and alone.is_code), CODES_KNOWN, 1.0)
     for name, numbers in said.items():
         if name == WORDS:  # a file's name says nothing of a document where it is not
             parts[name] = np.where(has_text, shares[name] * numbers, np.nan)
         else:
-            parts[name] = shares[name] * numbers
+            parts[name] = shares[name] * known * numbers
             beside |= ~np.isnan(numbers)
         group = evidence[name].best_of or name
         highest[group] = np.fmax(highest[group], parts[name]) if group in highest else parts[name]
@@ -262,8 +264,7 @@ def add_up(
     for name, part in parts.items():
         if (space := evidence[name].best_of) is not None:
             parts[name] = np.where(part < highest[space], np.nan, part)
-    alone = evidence[WORDS].alone if WORDS in values else None
-    if alone is None or not shares[WORDS]:
+    if alone is None:
         return LogOdds(total, said, parts, np.zeros(len(total), np.bool_))
     doubt = np.where(has_text, np.where(beside, alone.doubt[0], 0.0), alone.doubt[1])
     by_words = PRIOR + shares[WORDS] * alone.of(values[WORDS]) - doubt

@@ -36,7 +36,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vlmsearch.errors import VlmsearchError
 from vlmsearch.stores.base import WordSearch
-from vlmsearch.stores.terms import AUTO, are_codes, has_number, language_clues, plain_words, query_terms, query_words
+from vlmsearch.stores.terms import (
+    AUTO,
+    are_codes,
+    has_long_code,
+    has_number,
+    language_clues,
+    plain_words,
+    query_terms,
+    query_words,
+)
 from vlmsearch.types import MIN_SCORE, WORDS, Field, Manifest, RelevanceFit, document_of
 
 if TYPE_CHECKING:
@@ -105,6 +114,10 @@ Among few, it tells much that one of them has the words of a query, even if seve
 """
 _OF_NUMBERS = 3.0
 """The weight of words in a query with a number: models hardly tell numbers apart."""
+CODES_KNOWN = 0.1
+"""The share of vectors of texts that counts: to them, neighbouring codes are alike."""
+_CODE_LENGTH = 4
+"""Characters at least of a code unknown to models; they know 3D and B2B."""
 SAMPLE = 512
 """Number of documents in the background of an index."""
 _FEW, _FEW_RIVALS = 32, 8
@@ -234,6 +247,7 @@ class WordsAlone:
         doubt: What is taken off beside vectors of the same text, and off the name of a file.
         held: The BM25 from which on a document has the log-odds ``held_log_odds`` at least.
         held_log_odds: What it has at least; BM25 counts where it says more.
+        is_code: Whether vectors of texts count `CODES_KNOWN` beside it.
     """
 
     slope: float
@@ -242,6 +256,7 @@ class WordsAlone:
     doubt: tuple[float, float] = (DOUBT, NAME_DOUBT)
     held: float = math.inf
     held_log_odds: float = _HELD_LOG_ODDS
+    is_code: bool = False
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the evidence of many values, in nats."""
@@ -431,6 +446,7 @@ def words_beside(
         doubt=(0.0, 0.0) if is_code else (doubt, NAME_DOUBT),
         held=_HELD * max_bm25 if terms <= _SHORT_QUERY else math.inf,
         held_log_odds=_HELD_BY_FEW + among * (_HELD_LOG_ODDS - _HELD_BY_FEW),
+        is_code=has_long_code(text) or (is_code and (len(text.strip()) >= _CODE_LENGTH or not has_number(text))),
     )
     weight *= spelt * (_OF_NUMBERS if has_number(text) and not is_code else 1.0)
     of_mean, base, bound = _BESIDE

@@ -9,6 +9,9 @@
 * A word with such a break, or a hyphen at the end of a line, is also one term: "well-" before "known" is found by
   "well-known", by "known" and by "wellknown".
 * A code of letters and digits is a term, and so are its parts: ``AB-4711`` is found by "ab4711", "AB 4711" and "4711".
+  So is a long number, however its digits are grouped. A query of a code is met by the whole code alone.
+* The words in a name of code are terms, too: ``parseHttpResponse`` is found by "parse http response". ``C++``, ``C#``
+  and ``.NET`` are terms of their own.
 
 The ``language`` of an index says which stems: a code of `LANGUAGES` for all documents, ``none`` for words as they are,
 and ``auto`` for those of each document's own language. That is told by its letters and its frequent words, and is
@@ -28,7 +31,7 @@ from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError
@@ -84,6 +87,10 @@ _REMEMBERED = 50_000
 
 _OF_NUMBERS = 2
 """Times that a term with a digit counts: models hardly tell numbers and codes apart."""
+_SPACED_LETTERS = 3
+"""The number of the first kind of code whose letters are beside a space."""
+_SHORT_NUMBER, _SHORT_DECIMAL, _OF_PHONE = 5, 7, 8
+"""Digits at most of a number that keeps its points, of one with a single point, and of a local phone."""
 _MARKS = (  # signs that belong to the letter before them, and that \w leaves out
     "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e"
     "\u0eb1-\u0ecd\u0f18-\u0f39\u0f71-\u0fbc\u102b-\u109d\u17b4-\u17d3\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0"
@@ -104,8 +111,31 @@ _PART_OF_WORD = rf"(?:[^\W\d_]|[{_MARKS}])+"
 _CUT_WORD = rf"(?<!\w)({_PART_OF_WORD})(?:[-\u2010]\r?\n|{_NON_JOINER})({_PART_OF_WORD})"
 _COMPOUND = rf"(?<![\w-])({_PART_OF_WORD})(?:[-\u2010]|{_NON_JOINER})({_PART_OF_WORD})(?![\w-])"
 _ASCII_WORDS = "".join(sign.lower() if sign.isalnum() else " " for sign in map(chr, range(128))).encode().ljust(256)
-_CODE = re.compile(r"(?<![^\W_])[^\W_]+(?:[-_./][^\W_]+)+")
+_CODES = (  # the last one is no code where it says an amount
+    re.compile(
+        r"(?<![^\W_])(?:[^\W_]+(?:[-_./\u2013][^\W_]+)+"
+        r"|(?:[\dA-Fa-f]{2}:){5}[\dA-Fa-f]{2}|[A-Z]{2}\d\d(?: \d{4}){3,}(?: \d{1,4})?)"
+    ),
+    re.compile(r"\d+(?:[-./,'\u2019\u2013]\d+)+"),
+    re.compile(r"\+?\(?(?<!\d)\d+(?:(?:[-./,'\u2019\u2013]|[() \u00a0\u2009\u202f]{1,3})\d+)+|\+\d{9,}"),
+    re.compile(r"(?<![^\W_])(?:[^\W\d_]{1,4}[-/])?[^\W\d_]{1,4}[ \u00a0]\d+(?![^\W_])"),
+    re.compile(r"(?<![^\W_])\d+(?:[.,]\d+)?[ \u00a0\u202f][^\W\d_]{1,3}(?![^\W_])"),
+)
+_SPACE = re.compile(r"[()\s]")
+_YEARS = re.compile(r"(?:1[5-9]|20)\d\d\D(?:1[5-9]|20)\d\d")
+_GROUPED = re.compile(r"(?<![\d.,])\d{1,3}([.,'\u2019 \u00a0\u2009\u202f])\d{3}(?:\1\d{3})*(?!\1?\d)")
+_DOTTED = re.compile(r"\d+(?:[.,]\d+)+")
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+_NOT_OF_CODE = re.compile(r"(?<!\d)\.|\.(?!\d)|[^\w.]|_|(?<![^\W_])v(?=\d+\.)")
+_PHONE = re.compile(r"\+|\(?0|\(?\d{3}\D{1,2}\d{3}\D\d{4}$")
+_LONG_WORD = re.compile(r"[^\W\d_]{5}")
+_SIGNED = re.compile(r"(?<![^\W_])[a-z]+\+\+|(?<![^\W_])[a-z]#(?![^\W_])|\.net(?![^\W_])", re.IGNORECASE)
+_CASES = "".join("a" if sign.islower() else "A" if sign.isupper() else " " for sign in map(chr, range(256))).encode(
+    "latin-1"
+)
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _RUN = f"([{_UNSPACED}]+)|[^{_UNSPACED}]+"
+_DIGITS = re.compile(r"\d\S*(?:[^\S\n]{1,3}[^\s\d]*\d\S*)*(?=([^\S\n]?\S*))")
 _UNSPACED_CHARACTER = f"[{_UNSPACED}]"
 _CHARACTER = rf"(?s:.)[{_MARKS}]*"
 _PART = re.compile(r"\d+|\D+")
@@ -248,37 +278,27 @@ def words_of(document: Document) -> str:
 
     Example:
         >>> words_of(Document("1", image=Path("photos/IMG_0042-GoldenRetriever.jpg")))
-        'IMG 0042 GoldenRetriever Golden Retriever'
+        'IMG 0042 GoldenRetriever'
     """
     if document.text and not document.text.isspace():
         return document.text
     if not isinstance(document.image, Path):
         return ""
-    return " ".join(word for piece in _WORD.findall(document.image.stem) for word in _with_parts(piece))
-
-
-def _with_parts(piece: str) -> list[str]:
-    """Return a word, and the words in it where it is written in camel case."""
-    starts = [0, *(i for i in range(1, len(piece)) if _starts_word(piece, i)), len(piece)]
-    parts = [piece[start:end] for start, end in pairwise(starts)]
-    return [piece, *parts] if len(parts) > 1 else [piece]
-
-
-def _starts_word(piece: str, i: int) -> bool:
-    """Return whether a word begins at ``i``, as in goldenRetriever and in USFlag."""
-    return piece[i].isupper() and (not piece[i - 1].isupper() or piece[i + 1 : i + 2].islower())
+    return " ".join(_WORD.findall(document.image.stem))
 
 
 @cache
 def stemmer_release() -> str:
-    """Return the name and release of the stemmer: other releases may make other terms.
+    """Return the release of the stemmer, and the number of the rules for codes.
+
+    Others may make other terms.
 
     Returns:
-        Such as ``snowballstemmer 3.1.0``.
+        Such as ``snowballstemmer 3.1.0, codes 2``.
     """
     from importlib.metadata import version
 
-    return f"snowballstemmer {version('snowballstemmer')}"
+    return f"snowballstemmer {version('snowballstemmer')}, codes 2"
 
 
 def plain_words(text: str) -> list[str]:
@@ -413,23 +433,109 @@ def words_to_find(text: str, language: str) -> tuple[list[str], list[str], str]:
     Returns:
         Its words; the terms that are no words but codes; and the language whose stems `terms_of_word` makes.
     """
-    words = plain_words(text)
+    codes = [term for code in _codes(_around_digits(text)) for term in code.terms]
+    signed = _signed(text)
+    codes += map(str.lower, signed)
+    words = plain_words(_SIGNED.sub(" ", text) if signed else text)
     if language == AUTO:
         language = language_of(words) if text.isascii() or _PERSIAN.isdisjoint(text) else "fa"
     if _may_cut(text):
         words += [f"{start}{end}" for start, end in _compiled(_CUT_WORD).findall(_folded(text))]
-    return words, _codes(text), language
+    words += plain_words(" ".join(part for name in _names(text) for part in name if len(part) > 1))
+    return words, codes, language
+
+
+def _names(text: str) -> list[list[str]]:
+    """Return the parts of each name in camel case, such as goldenRetriever and USFlag."""
+    letters = text.encode("ascii", "replace").translate(_CASES)
+    if b"aA" not in letters and b"AAaa" not in letters:
+        return []
+    runs = (run[0] for word in _WORD.findall(text) for run in _compiled(_RUN).finditer(word))
+    return [parts for run in runs if len(parts := _HUMP.split(run)) > 1]
 
 
 def _may_cut(text: str) -> bool:
     return "\u200c" in text or "-\n" in text or "-\r" in text or "\u2010\n" in text or "\u2010\r" in text
 
 
-def _codes(text: str) -> list[str]:
-    """Return the codes that separators are in, such as AB-4711, without them."""
-    codes = _CODE.findall(text) if "-" in text or "_" in text or "." in text or "/" in text else ()
-    joined = ("".join(_WORD.findall(_folded(code))) for code in codes)
-    return [code for code in joined if _is_code(code)]
+def _signed(text: str) -> list[str]:
+    """Return the names with signs, such as C++."""
+    return _SIGNED.findall(text) if "#" in text or "++" in text or ".n" in text or ".N" in text else []
+
+
+def _around_digits(text: str) -> str:
+    """Return the words with a digit and their neighbours, a line for each run."""
+    runs, end = [], 0
+    for run in _DIGITS.finditer(text):
+        before = text.rfind(" ", end, max(text.rfind(" ", end, run.start()), end))
+        runs.append(text[max(before, end) : run.end(1)])
+        end = run.end()
+    return "\n".join(runs)
+
+
+class _Code(NamedTuple):
+    """A code, or a number, that is written with separators.
+
+    Attributes:
+        start: Where it begins in the text.
+        end: Where it ends.
+        terms: What documents that say it have. The last one is what all forms of it have.
+        is_whole: Whether a query asks for the whole of it alone.
+    """
+
+    start: int
+    end: int
+    terms: tuple[str, ...]
+    is_whole: bool
+
+
+def _codes(text: str) -> list[_Code]:
+    """Return the codes that separators are in, such as AB-4711, the longest first."""
+    codes: dict[tuple[int, int], _Code] = {}
+    for kind, expression in enumerate(_CODES if has_number(text) else ()):
+        for match in expression.finditer(text):
+            said = _folded(match[0])
+            term = _joined(said)
+            if _is_code(term):
+                letters = "".join(filter(str.isalpha, match[0]))
+                is_spaced = kind >= _SPACED_LETTERS
+                if is_spaced and letters.lower() in _STOP_WORDS_OF["en"]:
+                    continue
+                is_name = kind == _SPACED_LETTERS and letters.isupper() and not text[match.end() :][1:2].isdecimal()
+                is_whole = is_name if is_spaced else not _LONG_WORD.search(said)
+                terms: tuple[str, ...] = (term,)
+                if is_spaced and "/" in said:  # ISO/IEC 27001
+                    first, _, second = said.partition("/")
+                    terms = _joined(second), first + second.split()[-1]
+            elif (
+                not has_number(term)
+                or not ("." in term or _GROUPED.fullmatch(said) or len(term) > _SHORT_NUMBER)
+                or _YEARS.fullmatch(said)
+            ):
+                continue
+            else:
+                terms = (term, *_phone(said, term))
+                spaces = len(_SPACE.findall(said))
+                is_whole = not spaces or spaces > 1 or len(terms) > 1 or _GROUPED.match(said) is not None
+            codes.setdefault(match.span(), _Code(*match.span(), terms, is_whole))
+    return sorted(codes.values(), key=lambda code: code.start - code.end)
+
+
+def _joined(code: str) -> str:
+    """Return a folded code without separators; points stay in short numbers, versions and addresses."""
+    code = _GROUPED.sub(lambda number: "".join(filter(str.isdecimal, number[0])), code)
+    return _NOT_OF_CODE.sub("", _DOTTED.sub(_number, code))
+
+
+def _number(dotted: re.Match[str]) -> str:
+    groups = re.split("[.,]", dotted[0])
+    is_short = len("".join(groups)) <= (_SHORT_NUMBER if len(groups) > 2 else _SHORT_DECIMAL)
+    return ("." if is_short or _ADDRESS.fullmatch(dotted[0]) else "").join(groups)
+
+
+def _phone(said: str, digits: str) -> tuple[str, ...]:
+    """Return the end of what may be a telephone number, which it has with any prefix."""
+    return (digits[-_OF_PHONE:],) if len(digits) > _OF_PHONE and digits.isdecimal() and _PHONE.match(said) else ()
 
 
 def _is_code(word: str) -> bool:
@@ -440,7 +546,9 @@ def _is_code(word: str) -> bool:
 def terms_of_word(word: str, language: str) -> tuple[str, ...]:
     """Return the terms of one of the `plain_words`."""
     if word.isascii():
-        return (word, *_PART.findall(word)) if _is_code(word) else (_stem(word, language),)
+        if word.isdecimal():
+            return (word, *_phone(word, word))
+        return (word, *_stems(word, language)) if _is_code(word) else (_stem(word, language),)
     terms: list[str] = []
     for run in _compiled(_RUN).finditer(word):
         if run[1]:
@@ -448,10 +556,14 @@ def terms_of_word(word: str, language: str) -> tuple[str, ...]:
             terms += characters
             terms += map("".join, pairwise(characters))
         elif _is_code(run[0]):
-            terms += [run[0], *_PART.findall(run[0])]
+            terms += [run[0], *_stems(run[0], language)]
         else:
             terms.append(_stem(run[0], language))
     return tuple(term for term in terms if term)
+
+
+def _stems(code: str, language: str) -> list[str]:
+    return [_stem(part, language) for part in _PART.findall(code)]
 
 
 def _stem(word: str, language: str) -> str:
@@ -572,20 +684,48 @@ def query_words(query: str, language: str) -> dict[str, int]:
         >>> query_words("the dog and dogs", "auto")
         {'dog': 1, 'dogs': 1}
     """
-    words = plain_words(query)
+    rest, codes = _without_codes(query)
+    words = plain_words(rest)
     stop_words = _STOP_WORDS_OF.get(_own_language(words, language), frozenset())
-    counted = Counter([word for word in words if word not in stop_words] or words)
+    counted = Counter([word for word in words if word not in stop_words] or ([] if codes else words))
+    counted.update(codes.keys())
     return {word: min(times, MAX_REPEATS) for word, times in islice(counted.items(), MAX_QUERY_TERMS)}
 
 
+def _without_codes(query: str) -> tuple[str, dict[str, str]]:
+    """Return a query without its whole codes; and their terms, by what it says."""
+    terms: dict[str, str] = {}
+    for code in _codes(query):
+        said = query[code.start : code.end]
+        if code.is_whole and not said.isspace():
+            terms[said] = code.terms[-1]
+            query = query[: code.start] + " " * len(said) + query[code.end :]
+    terms.update((name, name.lower()) for name in _signed(query))
+    return _SIGNED.sub(" ", query), terms
+
+
 def are_codes(query: str) -> bool:
-    """Return whether a query is nothing but codes and numbers: each of its words has a digit.
+    """Return whether a query is nothing but codes, numbers and names such as C++.
 
     Example:
         >>> are_codes("AB-4711"), are_codes("number 77")
         (True, False)
     """
-    return all(map(has_number, query.split())) and bool(query.strip())
+    rest, codes = _without_codes(query)
+    words = [word for word in rest.split() if _WORD.search(word)]
+    return all(has_number(word) and not _LONG_WORD.search(word) for word in words) and bool(words or codes)
+
+
+def has_long_code(query: str) -> bool:
+    """Return whether a query holds a code of letters and four digits, or of eight digits.
+
+    Example:
+        >>> has_long_code("manual AB-4711"), has_long_code("mp3 of 1999")
+        (True, False)
+    """
+    rest, codes = _without_codes(query)
+    terms = [*codes.values(), *(word for word in plain_words(rest) if not _LONG_WORD.search(word))]
+    return any(sum(map(str.isdecimal, term)) >= (4 if _is_code(term) else 8) for term in terms)
 
 
 def has_number(text: str) -> bool:
@@ -621,8 +761,13 @@ def query_terms(query: str, language: str) -> list[QueryTerm]:
     """
     own = _own_language(plain_words(query), language)
     terms: dict[str, QueryTerm] = {}
-    parts = _compiled(_COMPOUND).findall(_folded(query)) if "-" in query or not query.isascii() else ()
+    names = [name for name in _names(query) if min(map(len, name)) > 1]
+    for name in names:
+        query = query.replace("".join(name), " ".join(name))
+    rest, codes = _without_codes(query)
+    parts = _compiled(_COMPOUND).findall(_folded(rest)) if "-" in rest or not rest.isascii() else ()
     compounds = {word: [start + end] for start, end in parts for word in (start, end)}
+    compounds.update((_folded(part), [_folded("".join(name))]) for name in names for part in name)
 
     def add(term: str, word: str, times: int, *, is_stem: bool) -> None:
         said = terms.get(term, QueryTerm(term, (), 0, language, is_stem))
@@ -630,12 +775,23 @@ def query_terms(query: str, language: str) -> list[QueryTerm]:
         terms[term] = replace(said, words=words, times=min(said.times + times, MAX_REPEATS))
 
     for word, times in query_words(query, language).items():
+        if (code := codes.get(word, _whole(word))) is not None:
+            add(code, word, times * (_OF_NUMBERS if has_number(code) else 1), is_stem=False)
+            continue
         is_stem = not _is_code(word) and (word.isascii() or not _compiled(_UNSPACED_CHARACTER).search(word))
-        for term, count in Counter(terms_of_word(word, own)).items():
+        is_name = word.isascii() and _is_code(word)  # iphone15 is met by its parts
+        for term, count in Counter(terms_of_word(word, own)[is_name:]).items():
             add(term, word, times * count * (_OF_NUMBERS if has_number(term) else 1), is_stem=is_stem)
-    for code in _codes(query):
-        add(code, code, _OF_NUMBERS, is_stem=False)
+    for beside in _codes(rest):
+        add(beside.terms[-1], rest[beside.start : beside.end], _OF_NUMBERS, is_stem=False)
     return list(islice(terms.values(), MAX_QUERY_TERMS))
+
+
+def _whole(word: str) -> str | None:
+    """Return the term of a word that is a whole code, such as ab4711; else None."""
+    if not word.isascii() or not has_number(word) or _LONG_WORD.search(word):
+        return None
+    return (*_phone(word, word), word)[0]
 
 
 def spans_of(text: str, terms: Iterable[QueryTerm], language: str) -> list[tuple[int, int]]:
@@ -665,13 +821,18 @@ def spans_of(text: str, terms: Iterable[QueryTerm], language: str) -> list[tuple
         for run in _compiled(_RUN).finditer(word[0]):
             start = word.start() + run.start()
             if not run[1]:
-                if any(not wanted.isdisjoint(terms_of_word(plain, own)) for plain in plain_words(run[0])):
+                parts = plain_words(" ".join((run[0], *_HUMP.split(run[0]))))
+                if any(not wanted.isdisjoint(terms_of_word(plain, own)) for plain in parts):
                     spans.append((start, start + len(run[0])))
                 continue
             spans += _marked(run[0], start, wanted)
     for cut in _compiled(_CUT_WORD).finditer(text) if _may_cut(text) else ():
         if not wanted.isdisjoint(terms_of_word(_folded(cut[1] + cut[2]), own)):
             spans = [span for span in spans if not cut.start() <= span[0] < cut.end()] + [cut.span()]
+    for code in reversed(_codes(text)):
+        if not wanted.isdisjoint(code.terms):
+            spans = [span for span in spans if not code.start <= span[0] < code.end] + [(code.start, code.end)]
+    spans += [name.span() for name in _SIGNED.finditer(text) if name[0].lower() in wanted]
     return sorted(spans)
 
 

@@ -50,6 +50,31 @@ SCRIPTS = [
     ("les chevaux courent dans la forêt", "cheval", "maison"),
 ]
 """A text, a query that finds it, and one that finds nothing."""
+CODE_TEXTS = {
+    "order": "order 7731.22.05 of today",
+    "price": "it costs 1,204.50 in all",
+    "phone": "call +49 30 5557 1234",
+    "name": "runs parseHttpResponse twice",
+    "c++": "written in C++",
+    "c#": "written in C#",
+    "c": "written in C",
+    "net": "a fishing net",
+    ".net": "built with .NET",
+}
+CODES: tuple[tuple[str, list[str]], ...] = (
+    ("77312205", ["order"]),
+    ("7731 22 05", ["order"]),
+    ("7731.22.06", []),
+    ("1204.50", ["price"]),
+    ("030/5557-1234", ["phone"]),
+    ("parse_http_response", ["name"]),
+    ("C++", ["c++"]),
+    ("C#", ["c#"]),
+    ("C", ["c"]),
+    ("nets", ["net"]),
+    (".NET", [".net"]),
+)
+"""Queries, and the documents of `CODE_TEXTS` that they find."""
 
 
 def make_record(id: str, text: str | None, metadata: Mapping[str, Scalar] | None = None) -> Record:
@@ -263,6 +288,14 @@ class WordsContract(StoreSuite):
             assert ids_of(store, query)[0] == "a", query
         assert set(ids_of(store, "4711")) == {"a", "c"}
         assert ids_of(store, "4712") == ["b"]
+        assert ids_of(store, "AB-4713") == []
+
+    @pytest.mark.parametrize(("query", "ids"), CODES)
+    def test_a_code_is_found_in_all_its_forms_and_apart_from_others(
+        self, store: Store, query: str, ids: list[str]
+    ) -> None:
+        store.upsert([make_record(id, text) for id, text in CODE_TEXTS.items()])
+        assert ids_of(store, query) == ids
 
     def test_limit_is_the_maximum(self, store: Store) -> None:
         store.upsert([make_record(f"id-{i:02}", "dog " * (i + 1) + "cat") for i in range(20)])

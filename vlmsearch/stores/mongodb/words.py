@@ -28,8 +28,8 @@ from vlmsearch.stores.terms import QueryTerm, terms_of
 from vlmsearch.stores.versions import VersionedHit
 
 T = TypeVar("T")
-_INDEX = "vlmsearch_terms"
-_EARLIER_INDEX = "vlmsearch_words"
+_INDEX = "vlmsearch_terms_2"
+_EARLIER_INDEXES = frozenset({"vlmsearch_words", "vlmsearch_terms"})
 _NO_ROW_HAS_THIS = "language_of_words"
 _INDEX_NOT_FOUND = 27
 _SPELT = "zq"
@@ -74,12 +74,13 @@ def create_text_index(rows: Rows) -> None:
 
 def has_earlier_words(rows: Rows) -> bool:
     """Return whether a collection has the text index of an earlier version."""
-    return _EARLIER_INDEX in rows.index_information()
+    return not _EARLIER_INDEXES.isdisjoint(rows.index_information())
 
 
 def drop_earlier_words(rows: Rows) -> None:
     """Remove the text index of an earlier version."""
-    rows.drop_index(_EARLIER_INDEX)
+    for name in _EARLIER_INDEXES.intersection(rows.index_information()):
+        rows.drop_index(name)
 
 
 def find_words(rows: Rows, terms: Iterable[str], limit: int, condition: Row) -> list[Row]:
