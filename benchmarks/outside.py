@@ -74,6 +74,9 @@ class OutsideFigures:
         offered: The share of the answered queries for which a right document is shown, as a match or as closest.
         unanswered_shown: The share of the other queries for which a match is shown.
         brier: The mean squared difference of scores from 1 for a right match and 0 for another, of all candidates.
+        precision: The share of all that is shown that is right.
+        ndcg: The mean nDCG@10 of the answered queries (Järvelin and Kekäläinen, ACM TOIS 20(4), 2002).
+        by_words: The same, by words alone.
         bins: Of each bin of scores, the share of the candidates that is right, and their number.
         beside: By the name of another ranking, how much more of its first matches are right, with the interval.
     """
@@ -83,6 +86,9 @@ class OutsideFigures:
     offered: float | None
     unanswered_shown: float | None
     brier: float | None = None
+    precision: float | None = None
+    ndcg: float | None = None
+    by_words: float | None = None
     bins: Sequence[tuple[float | None, int]] = ()
     beside: Mapping[str, Estimate] = field(default_factory=dict)
 
@@ -131,12 +137,21 @@ def main(
         rows[f"a company's 80 documents, {count:,} photographs"] = measure_company(count, encoder)
     rows["one word of five texts"] = measure_word("onnx:demo")
     rows["a number in 5,000 captions"] = measure_number(encoder, 5000)
-    shares = ("right first", "right shown", "or closest", "unanswered shown", "Brier")
+    shares = {
+        "right first": "first",
+        "right shown": "shown",
+        "or closest": "offered",
+        "unanswered shown": "unanswered_shown",
+        "right of shown": "precision",
+        "nDCG@10": "ndcg",
+        "by words": "by_words",
+        "Brier": "brier",
+    }
     bins = [f"{low} to {high}" for low, high in zip(BINS, (*BINS[1:], 1))]
     table = [
         (
             name,
-            *map(_shown, (figures.first, figures.shown, figures.offered, figures.unanswered_shown, figures.brier)),
+            *(_shown(getattr(figures, attribute)) for attribute in shares.values()),
             *(f"{right:.3f} of {count:,}" if count else "" for right, count in figures.bins or [(None, 0)] * len(bins)),
         )
         for name, figures in rows.items()
@@ -233,16 +248,22 @@ def measure_together(collections: Iterable[LabelledCollection], encoder: str) ->
         )
         with index(asked.documents, encoder) as pipeline:
             weights = {f"{space.name}/image": 0.0 for space in pipeline.encoder.spaces if "image" in space.modalities}
+            words_alone = {str(field): 0.0 for space in pipeline.encoder.spaces for field in space.fields}
             beside = first_beside(asked, pipeline.encoder)
             for id, query in asked.queries.items():
                 matches = pipeline.search(query, limit=_CUT, min_score=0, weights=weights)
                 shown = pipeline.search(query, limit=_CUT, weights=weights)
+                words = pipeline.search(query, limit=_CUT, min_score=0, weights=words_alone)
                 right = asked.relevance[id].keys()
                 outcomes.append(
                     QueryOutcome(
                         bool(right),
                         [(match.score, match.document.id in right) for match in matches],
                         [match.document.id in right for match in shown],
+                        [
+                            _ndcg([match.document.id in right for match in some], len(right))
+                            for some in (matches, words)
+                        ],
                         any(match.document.id in right for match in shown.closest),
                         {name: firsts[id] in right for name, firsts in beside.items()} if right else {},
                     )
@@ -276,6 +297,7 @@ class QueryOutcome:
         has_answer: Whether a document answers it.
         candidates: The score of each of the best documents, and whether it is right.
         shown: Whether each match that is shown is right.
+        ndcg: The nDCG@10 of all candidates, and of those by words alone.
         is_closest_right: Whether one of the closest is right.
         beside: By the names of other rankings, whether their first document is right.
     """
@@ -283,6 +305,7 @@ class QueryOutcome:
     has_answer: bool
     candidates: Sequence[tuple[float, bool]]
     shown: Sequence[bool]
+    ndcg: Sequence[float]
     is_closest_right: bool
     beside: Mapping[str, bool] = field(default_factory=dict)
 
@@ -302,12 +325,20 @@ def summarise(outcomes: Sequence[QueryOutcome]) -> OutsideFigures:
         _mean(any(outcome.shown) or outcome.is_closest_right for outcome in answered),
         _mean(bool(outcome.shown) for outcome in outcomes if not outcome.has_answer),
         _mean((score - is_right) ** 2 for score, is_right in candidates),
+        _mean(is_right for outcome in outcomes for is_right in outcome.shown),
+        *(_mean(outcome.ndcg[at] for outcome in answered) for at in (0, 1)),
         [(_mean(rights), len(rights)) for rights in binned],
         {
             name: estimate([outcome.beside[name] - is_right for outcome, is_right in zip(answered, firsts)])
             for name in (answered[0].beside if answered else ())
         },
     )
+
+
+def _ndcg(are_right: Sequence[bool], count: int) -> float:
+    """Return the nDCG of the first matches of a query that ``count`` documents answer; 0 where none does."""
+    gains = 1 / np.log2(np.arange(2, 2 + _CUT))
+    return float(gains[np.flatnonzero(are_right)].sum() / gains[:count].sum()) if count else 0.0
 
 
 def first_beside(collection: LabelledCollection, encoder: Encoder) -> dict[str, dict[str, str | None]]:

@@ -277,7 +277,8 @@ def _encode(
     Fields that are not asked have no vectors.
     """
     encoder, store = judge.encoder, judge.store
-    shown_for = nearest_words(store, [query.text or "" for query in queries], judge.manifest.language, encoder)
+    typed = ["" if query.phrases else query.text or "" for query in queries]  # who quotes words means these
+    shown_for = nearest_words(store, typed, judge.manifest.language, encoder)
     queries = [
         replace(query, text=respelt(query.text, words)) if query.text and words else query
         for query, words in zip(queries, shown_for)

@@ -91,10 +91,9 @@ def respelt(text: str, words: Mapping[str, str]) -> str:
 def _nearest(store: CountsWords, said_by: _SaidBy, word: str) -> str | None:
     """Return the word of the index that a misspelt one stands for; None for none."""
     alphabet = next((letters for letters in _ALPHABETS if not set(letters).isdisjoint(word)), "")
-    kinds = [{other for _, other in _swapped(word)}, set(_sounding(word))]
-    if len(word) > _SHORT:
-        kinds += [set(_missed(word, alphabet)), set(_replaced(word, alphabet))]
-    near = _best(store, said_by, word, kinds)
+    near = _best(store, said_by, word, [{other for _, other in _swapped(word)}, set(_sounding(word))])
+    if near is None and len(word) > _SHORT:
+        near = _best(store, said_by, word, [set(_missed(word, alphabet)), set(_replaced(word, alphabet))])
     if near is None and len(word) >= _LONG:
         twice = {other for i, once in _swapped(word) for _, other in _swapped(once, max(i - 1, 0))}
         near = _best(store, said_by, word, [twice])

@@ -389,7 +389,8 @@ def language_clues(text: str) -> Counter[str]:
     [(script, count)] = scripts.most_common(1) or [("LATIN", 0)]
     if script != "LATIN":
         own = next((script for script in _OF_SCRIPTS if script in scripts), script) if script in _OF_SCRIPTS else script
-        return Counter({_OF_SCRIPTS.get(own, own.capitalize()): count})
+        language = _OF_SCRIPTS.get(own, own.capitalize())  # what may be Chinese may be Japanese, too
+        return Counter({language: count, **({"Japanese": count - 1} if language == "Chinese" else {})})
     told = Counter(code for word in _TELLING_WORDS.intersection(words) for code in _WORD_LANGUAGES[word])
     told.update(code for letter in _TELLING_LETTERS.intersection("".join(words)) for code in _LETTER_LANGUAGES[letter])
     return Counter({LANGUAGES[code].capitalize(): times for code, times in told.items()})

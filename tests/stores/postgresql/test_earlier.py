@@ -20,6 +20,7 @@ from vlmsearch import ConfigError, Document, Pipeline, Reject, Stamp
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.indexing.reindex import drop_old, opened_earlier, reindex, renew
 from vlmsearch.registry import open_store
+from vlmsearch.stores import terms
 from vlmsearch.stores.base import Store, needed_manifest
 from vlmsearch.stores.generations import GenerationalStore
 from vlmsearch.stores.postgresql.store import PostgresStore
@@ -95,6 +96,26 @@ def test_a_renewed_index_equals_one_that_is_made_anew(sign: Sign, postgres_url: 
         assert matches(pipeline, queries) == matches(other, queries)
 
 
+def test_an_index_with_other_terms_of_codes_is_renewed(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Format 2 has the same tables, and "7731.22.05" in parts alone."""
+    url = f"{postgres_url}?table={next(_names)}"
+    parts = Document("part", text="the valve 7731.22.05 leaks")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(PostgresStore, "format", 2)
+        earlier.setattr(terms, "_codes", lambda *_: [])
+        with Pipeline(ENCODER, open_store(url)) as pipeline:
+            fill(pipeline, 3)
+            pipeline.add([parts])
+    with Pipeline(ENCODER, open_store(url)) as pipeline, pytest.raises(ConfigError, match=COMMAND):
+        pipeline.search("cat")
+    done = run("reindex", "--store", url)
+    assert (done.returncode, done.stdout.splitlines()[0].partition(":")[0]) == (0, "4 documents, 0 encoded"), done
+    with Pipeline(ENCODER, open_store(url)) as pipeline:
+        assert pipeline.search("77312205")[0].document == parts
+        assert run("reindex", "--store", url, "--drop-old").returncode == 0
+        assert pipeline.check().clean
+
+
 @contextmanager
 def searching(url: str, table: str, sign: Sign) -> Iterator[list[tuple[Any, ...]]]:
     """Note what a search of the earlier version sees, all the time."""
@@ -162,7 +183,7 @@ def test_who_has_the_earlier_index_open_goes_on_searching_and_loses_no_write(sig
         query = f"SELECT row FROM {table}_index WHERE slot = 'index'".encode()
         with psycopg.connect(postgres_url, autocommit=True) as session:
             [(row,)] = session.execute(query)
-            assert (row["format"], "change" in row) == (2, True), "neither opened anew nor written by that version"
+            assert (row["format"], "change" in row) == (3, True), "neither opened anew nor written by that version"
             assert drop_old(store)
             [(row,)] = session.execute(query)
             assert (row["generation"], "change" in row) == ("2", False)

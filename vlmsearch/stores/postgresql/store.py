@@ -105,7 +105,7 @@ class PostgresStore(DatabaseStore):
     """
 
     kind = "postgresql"
-    format = 2
+    format = 3
     default_language = AUTO
     is_served = True
 
