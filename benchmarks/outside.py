@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -43,7 +43,7 @@ from vlmsearch.media.images import open_image
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.search.evaluation import Estimate, estimate
 from vlmsearch.stores.terms import LANGUAGES
-from vlmsearch.types import Document, ImageSource, local_image
+from vlmsearch.types import Document, ImageSource, Match, local_image
 
 _SEED = 31_000_000
 _CUT = 10
@@ -260,12 +260,9 @@ def measure_together(collections: Iterable[LabelledCollection], encoder: str) ->
                         bool(right),
                         [(match.score, match.document.id in right) for match in matches],
                         [match.document.id in right for match in shown],
-                        [
-                            _ndcg([match.document.id in right for match in some], len(right))
-                            for some in (matches, words)
-                        ],
                         any(match.document.id in right for match in shown.closest),
                         {name: firsts[id] in right for name, firsts in beside.items()} if right else {},
+                        (_ndcg(matches, right), _ndcg(words, right)),
                     )
                 )
     return summarise(outcomes)
@@ -297,17 +294,17 @@ class QueryOutcome:
         has_answer: Whether a document answers it.
         candidates: The score of each of the best documents, and whether it is right.
         shown: Whether each match that is shown is right.
-        ndcg: The nDCG@10 of all candidates, and of those by words alone.
         is_closest_right: Whether one of the closest is right.
         beside: By the names of other rankings, whether their first document is right.
+        ndcg: The nDCG@10 of all candidates, and of those by words alone.
     """
 
     has_answer: bool
     candidates: Sequence[tuple[float, bool]]
     shown: Sequence[bool]
-    ndcg: Sequence[float]
     is_closest_right: bool
     beside: Mapping[str, bool] = field(default_factory=dict)
+    ndcg: tuple[float, float] = (0.0, 0.0)
 
 
 def summarise(outcomes: Sequence[QueryOutcome]) -> OutsideFigures:
@@ -326,7 +323,8 @@ def summarise(outcomes: Sequence[QueryOutcome]) -> OutsideFigures:
         _mean(bool(outcome.shown) for outcome in outcomes if not outcome.has_answer),
         _mean((score - is_right) ** 2 for score, is_right in candidates),
         _mean(is_right for outcome in outcomes for is_right in outcome.shown),
-        *(_mean(outcome.ndcg[at] for outcome in answered) for at in (0, 1)),
+        _mean(outcome.ndcg[0] for outcome in answered),
+        _mean(outcome.ndcg[1] for outcome in answered),
         [(_mean(rights), len(rights)) for rights in binned],
         {
             name: estimate([outcome.beside[name] - is_right for outcome, is_right in zip(answered, firsts)])
@@ -335,10 +333,11 @@ def summarise(outcomes: Sequence[QueryOutcome]) -> OutsideFigures:
     )
 
 
-def _ndcg(are_right: Sequence[bool], count: int) -> float:
-    """Return the nDCG of the first matches of a query that ``count`` documents answer; 0 where none does."""
+def _ndcg(matches: Sequence[Match], right: Collection[str]) -> float:
+    """Return the nDCG of the first matches of a query; 0 where nothing answers it."""
     gains = 1 / np.log2(np.arange(2, 2 + _CUT))
-    return float(gains[np.flatnonzero(are_right)].sum() / gains[:count].sum()) if count else 0.0
+    places = [place for place, match in enumerate(matches) if match.document.id in right]
+    return float(gains[places].sum() / gains[: len(right)].sum()) if right else 0.0
 
 
 def first_beside(collection: LabelledCollection, encoder: Encoder) -> dict[str, dict[str, str | None]]:

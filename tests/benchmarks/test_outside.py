@@ -41,9 +41,12 @@ def test_a_word_of_few_texts_and_a_number_come_before_what_is_alike() -> None:
 
 def test_queries_are_counted_by_whether_something_answers_them() -> None:
     figures = measure_together(list(own_questions())[:1], "mock:")
-    for share in (figures.first, figures.shown, figures.unanswered_shown):
+    for share in (figures.first, figures.shown, figures.unanswered_shown, figures.ndcg, figures.by_words):
         assert share is not None
         assert 0 <= share <= 1
+    assert figures.ndcg is not None
+    assert figures.first is not None
+    assert figures.ndcg >= figures.first, "one document answers each"
 
 
 def test_figures_bins_and_intervals_of_known_outcomes() -> None:
@@ -58,6 +61,8 @@ def test_figures_bins_and_intervals_of_known_outcomes() -> None:
         ]
     )
     assert (figures.first, figures.shown, figures.offered, figures.unanswered_shown) == (0.5, 0.5, 0.75, 0.5)
+    assert figures.precision == 0.4
+    assert (figures.ndcg, figures.by_words) == (0.0, 0.0)
     assert figures.brier == pytest.approx((0.0025 + 0.36 + 0.5625 + 0.0784 + 0.5625 + 0.81 + 0.0025) / 7)
     assert figures.bins == [(0, 1), (0.5, 2), (None, 0), (0.5, 2)]
     assert figures.beside == {"cosine": Estimate(0.25, 0.0, 0.75, 4)}, "one more of four is right; 97.5 % of draws: 3"
