@@ -301,7 +301,14 @@ class BatchingEncoder(Encoder):
             thread.start()
 
     def known_letters(self, texts: Sequence[str]) -> float | None:
-        """Return what the encoder says; see `Encoder.known_letters`."""
+        """Return the share of letters in tokens that mean something; see `Encoder.known_letters`.
+
+        Args:
+            texts: Any number of them.
+
+        Returns:
+            A number from 0 to 1; None where the encoder has no tokenizer at hand.
+        """
         return self._encoder.known_letters(texts)
 
     def encode_texts(self, texts: Sequence[str], *, role: Role = "document") -> dict[str, Vectors]:

@@ -253,7 +253,7 @@ class TextBatches:
         return [self._own_tokens(ids, role) for ids in self._token_ids(texts, [role] * len(texts))]
 
     def known_letters(self, texts: Sequence[str]) -> float | None:
-        """Return the share of the letters of texts that are in tokens which mean something; None without letters."""
+        """Return the share of letters in tokens that mean something; None without letters."""
         return self._tokenizer.known_letters(texts)
 
     def decode_tokens(self, rows: Sequence[Sequence[int]]) -> list[str]:

@@ -91,7 +91,7 @@ class TextTokenizer:
         return rows
 
     def known_letters(self, texts: Sequence[str]) -> float | None:
-        """Return the share of the letters of texts that are in tokens which mean something; None without letters."""
+        """Return the share of letters in tokens that mean something; None without letters."""
         with no_panics(self._name):
             encodings = self.raw.encode_batch(list(texts), add_special_tokens=False)
         known = letters = 0
@@ -131,7 +131,7 @@ class TextTokenizer:
 
 
 def _means_something(text: str, start: int, end: int, letters: int) -> bool:
-    """Return whether a token is a whole word, or has so many letters that it is no arbitrary piece of one."""
+    """Return whether a token is a whole word, or no arbitrary piece of one."""
     if re.match(_UNSPACED, text[start:end].lstrip()):
         return letters >= _PIECE_OF_UNSPACED
     begins = text[start].isspace() or not _in_word(text[max(start - 1, 0) : start])

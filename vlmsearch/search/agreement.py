@@ -25,10 +25,9 @@ _MAX_WEIGHT, _SHARPNESS = 12.0, 4
 _KNOWN = 0.36
 """The agreement from which on vectors know the words."""
 _KNOWN_LETTERS, _LETTERS_SHARPNESS, _MIN_SHARE = 0.66, 8, 0.01
-"""The share of letters in tokens that mean something, from which on a model knows the language.
+"""The share of letters in tokens that mean something from which on a language is known.
 
-Those of one language have .9 and more for their own, .1 to .6 for others in the same script, and less than .1 for other
-scripts.
+English models have .9 and more for English, .1 to .6 for languages in the same script, and less than .1 for others.
 """
 _COPY = 0.85
 """The share of its own BM25 from which on another text is about a copy: such texts tell nothing."""
@@ -40,7 +39,7 @@ _CHARS = 500
 
 
 def letters_weight(texts: Sequence[str], encoder: Encoder) -> float:
-    """Return how much words count beside vectors of a model that may not know the letters of texts.
+    """Return how much words count beside vectors of a model that may not know the language.
 
     Args:
         texts: Texts of a sample of the index.
@@ -53,15 +52,13 @@ def letters_weight(texts: Sequence[str], encoder: Encoder) -> float:
     return 1.0 if share is None else _bounded((_KNOWN_LETTERS / max(share, _MIN_SHARE)) ** _LETTERS_SHARPNESS)
 
 
-def word_weight(texts: Sequence[str], vectors: Vectors, language: str, documents: Sequence[str] = ()) -> float:
+def word_weight(texts: Sequence[str], vectors: Vectors, language: str) -> float:
     """Return how much words count beside vectors.
 
     Args:
         texts: Texts of a sample of the index.
         vectors: Their vectors, float32 of shape (n, dim), each row of length one.
         language: The language of the index.
-        documents: Ids of the documents that they are passages of; by default each is a document of its own. Passages of
-            one document are near to each other whatever a model knows.
 
     Returns:
         What the evidence of words is multiplied by, from 1 to 12; 1 for fewer than 48 texts.
@@ -73,21 +70,18 @@ def word_weight(texts: Sequence[str], vectors: Vectors, language: str, documents
     if len(texts) < _MIN_TEXTS:
         return 1.0
     beginnings = [text[:_CHARS] for text in texts]
-    _, owners = np.unique(documents or range(len(texts)), return_inverse=True)
     table = WordTable([Postings.of(range(len(texts)), beginnings, language)], None)
     agreements = []
     for at in np.linspace(0, len(texts) - 1, _QUERIES).astype(int):
         words = plain_words(beginnings[at])
         some = np.linspace(0, len(words) - 1, min(_WORDS, len(words))).astype(int)
-        is_own = owners == owners[at]
-        depth = _BEST + int(np.count_nonzero(is_own))
-        places, scores, _ = table.best(query_terms(" ".join(words[i] for i in some), language), depth, None)
-        others, of_others = places[~is_own[places]][:_BEST], scores[~is_own[places]]
+        places, scores, _ = table.best(query_terms(" ".join(words[i] for i in some), language), _BEST + 1, None)
+        others, of_others = places[places != at][:_BEST], scores[places != at]
         if of_others.max(initial=0.0) >= _COPY * scores.max(initial=0.0):
             continue
         cosines = vectors @ vectors[at]
         usual = float(np.median(cosines))
-        best = float(np.sort(cosines[~is_own])[-_BEST:].mean()) - usual
+        best = float(np.sort(np.delete(cosines, at))[-_BEST:].mean()) - usual
         if len(others) and best > 0:
             agreements.append((float(cosines[others].mean()) - usual) / best)
     if not agreements:

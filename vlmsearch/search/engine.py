@@ -272,9 +272,9 @@ def _fused(
 def _encode(
     judge: Judge, queries: Sequence[Query], limits: ImageLimits, unasked: Collection[str]
 ) -> list[PreparedQuery]:
-    """Return all queries, and all that they leave out, encoded at once, with the words of the index for misspelt ones.
+    """Return all queries, and all that they leave out, encoded at once.
 
-    Fields that are not asked have no vectors.
+    Words of the index stand for misspelt ones. Fields that are not asked have no vectors.
     """
     encoder, store = judge.encoder, judge.store
     typed = ["" if query.phrases else query.text or "" for query in queries]  # who quotes words means these

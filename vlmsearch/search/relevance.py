@@ -35,7 +35,6 @@ from dataclasses import dataclass, field as attribute, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from vlmsearch.errors import VlmsearchError
-from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.terms import (
     AUTO,
     are_codes,
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
     from vlmsearch.models.domain import Domain
     from vlmsearch.search.query import PreparedQuery
-    from vlmsearch.stores.base import Store
+    from vlmsearch.stores.base import Store, WordSearch
     from vlmsearch.types import Vectors
 
 PRIOR = -3.5
@@ -84,9 +83,9 @@ _BESIDE, _TERMS_POWER = (0.3, -0.6, 6.0), 0.75
 _UNKNOWN = (32.0, 28.0, -1.1)
 """Of texts that vectors do not know: nats per share of the query that a text meets, those taken off per share that its
 rivals meet, and those at no share."""
-_LONG = 5
-"""Terms from which on a longer query divides BM25 no more: of long ones, words tell more than their mean."""
-_CHANCE = 3.0
+_LONG, _LONG_POWER = 5, 0.4
+"""Terms from which on more of them divide BM25 less, and the power for these: words of long queries tell more."""
+_CHANCE = 4.0
 """Terms of a long query that a text about something else holds at the best."""
 _TELLING = 4.4
 """The highest BM25 of a term that it tells something to lack: an idf of 2."""
@@ -135,13 +134,13 @@ _FEW_CHANGES, _FEW_DOCUMENTS = 100, 48
 _WORD_WEIGHT, _LANGUAGE = "word weight 2", "language 1"
 """The names of `TextStatistics` among those of an index, with the numbers of their algorithms."""
 _TRUSTED, _MISTRUST = 1.5, 3
-"""The weight of words up to which vectors know a language, and the power by which they count less beyond it."""
+"""The weight of words up to which vectors know a language, and the power beyond it."""
 _CLUES = 2
 """Clues by which a query is in another language than the texts."""
 _HARDLY = 0.2
-"""How much vectors know of texts of which they hardly know any."""
+"""The knowledge of texts up to which search warns."""
 _SPOKEN, _MAINLY = 0.05, 0.5
-"""The shares of a sample that make a language one of the index, and its main one."""
+"""The shares of a sample from which on a language is one of the index, and its main one."""
 
 
 def to_relevance(log_odds: float) -> float:
@@ -450,14 +449,14 @@ def words_beside(
     )
     weight *= spelt * (_OF_NUMBERS if has_number(text) and not is_code else 1.0)
     of_mean, base, bound = _BESIDE
-    slope = of_mean / min(terms, _LONG) ** _TERMS_POWER
+    slope = of_mean / min(terms, _LONG) ** _TERMS_POWER * (_LONG / max(terms, _LONG)) ** _LONG_POWER
     base *= min(max_bm25 / terms / _TELLING, 1.0)  # to lack words that most texts hold says nothing
     base -= (slope - of_mean / terms**_TERMS_POWER) * max_bm25 / terms * _CHANCE
     if known == 1:
         return Evidence(slope, base, bound=bound, floor=-math.inf, alone=alone, weight=weight)
-    by_share, of_rivals, least = _UNKNOWN
+    by_share, of_rivals, at_none = _UNKNOWN
     slope = known * weight * slope + (1 - known) * by_share / max_bm25
-    base = known * weight * base + (1 - known) * (least - of_rivals * rivals / max_bm25)
+    base = known * weight * base + (1 - known) * (at_none - of_rivals * rivals / max_bm25)
     return Evidence(slope, base, bound=bound, floor=-math.inf, alone=alone)
 
 
@@ -574,11 +573,9 @@ def _computed(store: Store, manifest: Manifest, field: Field, encoder: Encoder |
     from vlmsearch.search.agreement import letters_weight, word_weight
 
     records = store.encoded(sorted(store.sample_ids(field, SAMPLE)))
-    read = [record for record in records if record.document.text and field in record.vectors]
-    texts = [record.document.text or "" for record in read]
-    vectors = np.array([record.vectors[field] for record in read], np.float32)
-    owners = [document_of(record.document.id) for record in read]
-    weight = word_weight(texts, vectors, manifest.language, owners)
+    read = [(r.document.text, r.vectors[field]) for r in records if r.document.text and field in r.vectors]
+    texts, vectors = [text for text, _ in read], np.array([vector for _, vector in read], np.float32)
+    weight = word_weight(texts, vectors, manifest.language)
     if encoder is not None:
         weight = max(weight, letters_weight(texts, encoder))
     best = (clues.most_common(1) for clues in map(language_clues, texts))
@@ -636,6 +633,8 @@ class Judge:
             if alone is not None:
                 statistics = self._of_texts(alone)
                 weight, share = statistics.word_weight, statistics.knowledge
+                from vlmsearch.stores.base import WordSearch
+
                 if share < 1 and isinstance(self.store, WordSearch):
                     by_field[str(alone)] = replace(by_field[str(alone)], weight=share)
                     rivals = self.backgrounds.rivals(self.store, self.store, alone, sought.text)

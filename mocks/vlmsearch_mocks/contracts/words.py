@@ -152,7 +152,7 @@ class WordsContract(StoreSuite):
         store.upsert([make_record(f"id-{i}", text) for i, text in enumerate(texts)])
         words = ["dog", "dogs", "bicycles", "bycicle", "fahrrad", "велосипеды", "zebra"]
         assert store.count_words(words) == [2, 2, 1, 0, 1, 1, 0]
-        nonsense = [f"zz{one}{other}zz" for one in "abcdefghijklm" for other in "abcdefghijklm"]
+        nonsense = [f"zz{first}{second}zz" for first in "abcdefghijklm" for second in "abcdefghijklm"]
         assert store.count_words([*words, *nonsense]) == [2, 2, 1, 0, 1, 1, *[0] * (len(nonsense) + 1)]
         store.delete(["id-0"])
         assert store.count_words(["dog", "red"]) == [1, 0]
