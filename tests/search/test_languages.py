@@ -132,9 +132,11 @@ def test_rivals_are_documents_and_no_passages_of_one(tmp_path: Path) -> None:
         assert backgrounds.rivals(pipeline.store, words, field, "мельница чинили мастера") < hits[0].score / 4  # type: ignore[arg-type]
 
 
-def test_long_queries_count_the_sum_of_their_words() -> None:
-    several, many = (
-        words_beside(10.0 * n, " ".join(f"word{'abcdefghijklmnopqrst'[i]}" for i in range(n))) for n in (5, 15)
+def test_words_of_long_queries_count_more_than_their_mean() -> None:
+    few, several, many = (
+        words_beside(10.0 * n, " ".join(f"word{letter}" for letter in "abcdefghijklmnopqrst"[:n])) for n in (2, 5, 16)
     )
-    assert many.slope == several.slope
-    assert words_beside(20.0, "one two").slope > several.slope
+    assert few.slope == pytest.approx(0.3 / 2**0.75)
+    assert several.slope == pytest.approx(0.3 / 5**0.75)
+    assert 0.3 / 16**0.75 < many.slope < several.slope
+    assert many(160 / 4) == pytest.approx(0.3 / 16**0.75 * 40 - 0.6), "what a quarter says is as before"
