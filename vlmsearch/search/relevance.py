@@ -140,7 +140,7 @@ _CLUES = 2
 _HARDLY = 0.2
 """The knowledge of texts up to which search warns."""
 _SPOKEN, _MAINLY = 0.05, 0.5
-"""The shares of a sample that make a language one of the index, or its main one."""
+"""Shares of a sample from which a language is one of many, or the main one."""
 
 
 def to_relevance(log_odds: float) -> float:

@@ -90,7 +90,7 @@ _OF_NUMBERS = 2
 _SPACED_LETTERS = 3
 """The number of the first kind of code whose letters are beside a space."""
 _SHORT_NUMBER, _SHORT_DECIMAL, _OF_PHONE = 5, 7, 8
-"""Digits at most of a number with points, with a single point, and of a local phone."""
+"""Digits at most of numbers with points, with a single point, and of local phones."""
 _MARKS = (  # signs that belong to the letter before them, and that \w leaves out
     "\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e"
     "\u0eb1-\u0ecd\u0f18-\u0f39\u0f71-\u0fbc\u102b-\u109d\u17b4-\u17d3\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20f0"
