@@ -17,9 +17,9 @@ from vlmsearch.bench.search import FACETS, WidenedEncoder, caption_queries, draw
 from vlmsearch.registry import open_encoder, open_store
 
 COUNTED: dict[str, tuple[dict[str, Any], int, float]] = {
-    "2 words": ({}, 2200, 1.15),
-    "a code": ({}, 2350, 1.25),
-    "count and facets": ({"count": True, "facets": FACETS}, 3450, 1.4),
+    "2 words": ({}, 2500, 1.15),
+    "a code": ({}, 2600, 1.25),
+    "count and facets": ({"count": True, "facets": FACETS}, 3650, 1.4),
 }
 """Options of searches, their calls at most, and the growth among 20 times the documents.
 

@@ -82,14 +82,20 @@ def run(
     options: SearchOptions,
     *,
     image_limits: ImageLimits,
+    is_thorough: bool = False,
 ) -> list[Matches]:
-    """Return the matches of each query, from the judge's index."""
+    """Return the matches of each query, from the judge's index.
+
+    A store on a server takes long to count many words. There, ``is_thorough`` says whether all slips are tried; if not,
+    they are where a query has no match.
+    """
     if options.weights:
         fusion.check_weights(options.weights, judge.encoder.spaces)
     if options.reranker and not all(query.text for query in queries):
         raise ConfigError("`rerank` needs a text: a re-ranker reads it with each document")
     cursors = [Cursor.start(query, options) for query in queries]
-    sought = _encode(judge, queries, image_limits, options.unasked)
+    is_thorough |= not judge.store.is_served
+    sought = _encode(judge, queries, image_limits, options.unasked, is_thorough=is_thorough)
     ranks_words = _ranks_words(judge, options)
     if options.unasked and not all(query.vectors or (query.text and ranks_words) for query in sought):
         raise ConfigError(f"{WEIGHT_RULE} and not all 0, not {options.weights}")
@@ -106,6 +112,13 @@ def run(
         closer = [replace(searches[at], options=again) for at in unsure]
         for at, near in zip(unsure, _results(judge, closer, ranks_words=ranks_words)):
             results[at] = replace(results[at], closest=near.matches)
+    empty = [] if is_thorough else [at for at, result in enumerate(results) if not result]
+    words = _nearest_words(judge, [queries[at] for at in empty], is_thorough=True)
+    misspelt = [at for at, other in zip(empty, words) if other != results[at].shown_for]
+    asked = [queries[at] for at in misspelt]
+    mended = run(judge, asked, options, image_limits=image_limits, is_thorough=True) if asked else []
+    for at, other in zip(misspelt, mended):
+        results[at] = other
     return results
 
 
@@ -196,13 +209,13 @@ class DocumentJudgement:
 
 
 def examine(
-    judge: Judge, query: Query, options: SearchOptions, id: str, *, image_limits: ImageLimits
+    judge: Judge, query: Query, options: SearchOptions, id: str, *, image_limits: ImageLimits, is_thorough: bool
 ) -> DocumentJudgement:
     """Judge one document or passage of the index, and what a deep search puts before it."""
     store = judge.store
     if options.weights:
         fusion.check_weights(options.weights, judge.encoder.spaces)
-    [asked] = _encode(judge, [query], image_limits, options.unasked)
+    [asked] = _encode(judge, [query], image_limits, options.unasked, is_thorough=is_thorough)
     asked = asked if _ranks_words(judge, options) else replace(asked, text="")
     search = _Search(judge, asked, replace(options, min_score=0.0), Cursor.start(query, options), _named_in(query))
     depth = max(_FAR, search.min_depth)
@@ -269,16 +282,24 @@ def _fused(
 # ---- what is asked
 
 
+def _nearest_words(judge: Judge, queries: Sequence[Query], *, is_thorough: bool) -> list[dict[str, str]]:
+    """Return the nearest words of the index for misspelt ones of each query.
+
+    Who has words in quotation marks means these.
+    """
+    typed = ["" if query.phrases else query.text or "" for query in queries]
+    return nearest_words(judge.store, typed, judge.manifest.language, judge.encoder, is_thorough=is_thorough)
+
+
 def _encode(
-    judge: Judge, queries: Sequence[Query], limits: ImageLimits, unasked: Collection[str]
+    judge: Judge, queries: Sequence[Query], limits: ImageLimits, unasked: Collection[str], *, is_thorough: bool
 ) -> list[PreparedQuery]:
     """Return all queries, and all that they leave out, encoded at once.
 
     Words of the index stand for misspelt ones. Fields that are not asked have no vectors.
     """
     encoder, store = judge.encoder, judge.store
-    typed = ["" if query.phrases else query.text or "" for query in queries]  # who quotes words means these
-    shown_for = nearest_words(store, typed, judge.manifest.language, encoder)
+    shown_for = _nearest_words(judge, queries, is_thorough=is_thorough)
     queries = [
         replace(query, text=respelt(query.text, words)) if query.text and words else query
         for query, words in zip(queries, shown_for)

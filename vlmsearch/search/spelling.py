@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 from vlmsearch.encoders.base import Encoder, MeasuresTexts
 from vlmsearch.search.arrange import encoded_document
@@ -41,6 +41,8 @@ f-ph c-ck k-ck c-z c-ch k-q t-th r-rh w-wh s-sc c-sc x-ks x-cs y-ll ai-ei h- e- 
 """Letters that sound alike, and letters that are left out."""
 _TRIED, _READ = 6, 3
 """Words that are looked up in texts, and texts in which each is looked up."""
+_MENDED = 8
+"""Unknown words of a text that are looked at."""
 _ENDING = 2
 """Letters of an ending."""
 _SHORT, _LONG = 5, 7
@@ -52,7 +54,9 @@ _SaidBy = Callable[[Sequence[Hit]], set[str]]
 """A function that returns the words of what was found."""
 
 
-def nearest_words(store: Store, texts: Sequence[str], language: str, encoder: Encoder) -> list[dict[str, str]]:
+def nearest_words(
+    store: Store, texts: Sequence[str], language: str, encoder: Encoder, *, is_thorough: bool = True
+) -> list[dict[str, str]]:
     """Return words of each text that no document holds, with the nearest words of the index.
 
     Args:
@@ -60,6 +64,7 @@ def nearest_words(store: Store, texts: Sequence[str], language: str, encoder: En
         texts: The texts of queries.
         language: The index's.
         encoder: The model; what is one token of it is a word, although no document holds it.
+        is_thorough: Whether words with any other slip are tried, too, where the likely ones have none.
     """
     if not language or not isinstance(store, CountsWords):
         return [{} for _ in texts]
@@ -72,11 +77,12 @@ def nearest_words(store: Store, texts: Sequence[str], language: str, encoder: En
         return [{} for _ in texts]
     every = list(dict.fromkeys(word for words in asked for word in words))
     held = {word for word, count in zip(every, store.count_words(every)) if count}
-    unknown = sorted({word.casefold() for words in typed for word in words} - held)
+    lacking = ([word for word in map(str.casefold, words) if word not in held][:_MENDED] for words in typed)
+    unknown = list(dict.fromkeys(chain.from_iterable(lacking)))
     if unknown and isinstance(encoder, MeasuresTexts):  # a word said twice is one token only of a script unknown to it
         tokens, twice = encoder.text_tokens(unknown), encoder.text_tokens([word * 2 for word in unknown])
         unknown = [word for word, count, doubled in zip(unknown, tokens, twice) if count > 1 or doubled == 1]
-    near = {word: _nearest(store, partial(_said_by, store), word) for word in unknown}
+    near = {word: _nearest(store, partial(_said_by, store), word, is_thorough=is_thorough) for word in unknown}
     return [
         {word: best.title() if word.istitle() else best for word in words if (best := near.get(word.casefold()))}
         for words in typed
@@ -88,13 +94,13 @@ def respelt(text: str, words: Mapping[str, str]) -> str:
     return _TYPED.sub(lambda typed: words.get(typed[0], typed[0]), text) if words else text
 
 
-def _nearest(store: CountsWords, said_by: _SaidBy, word: str) -> str | None:
+def _nearest(store: CountsWords, said_by: _SaidBy, word: str, *, is_thorough: bool) -> str | None:
     """Return the word of the index that a misspelt one stands for; None for none."""
     alphabet = next((letters for letters in _ALPHABETS if not set(letters).isdisjoint(word)), "")
     near = _best(store, said_by, word, [{other for _, other in _swapped(word)}, set(_sounding(word))])
-    if near is None and len(word) > _SHORT:
+    if near is None and is_thorough and len(word) > _SHORT:
         near = _best(store, said_by, word, [set(_missed(word, alphabet)), set(_replaced(word, alphabet))])
-    if near is None and len(word) >= _LONG:
+    if near is None and is_thorough and len(word) >= _LONG:
         twice = {other for i, once in _swapped(word) for _, other in _swapped(once, max(i - 1, 0))}
         near = _best(store, said_by, word, [twice])
     return near

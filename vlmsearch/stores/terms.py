@@ -384,7 +384,7 @@ def language_clues(text: str) -> Counter[str]:
         ([('German', 3)], Counter({'Cyrillic': 8}))
     """
     words = plain_words(text)
-    letters = filter(str.isalpha, "".join(words)[:_TELLING_CHARS])
+    letters = [] if text.isascii() else filter(str.isalpha, "".join(words)[:_TELLING_CHARS])
     scripts = Counter(unicodedata.name(letter, "").partition(" ")[0] for letter in letters)
     [(script, count)] = scripts.most_common(1) or [("LATIN", 0)]
     if script != "LATIN":
@@ -736,7 +736,7 @@ def has_number(text: str) -> bool:
         >>> has_number("number 77"), has_number("a dog")
         (True, False)
     """
-    return any(character.isdecimal() for character in text)
+    return any(map(str.isdecimal, text))
 
 
 def _own_language(words: Collection[str], language: str) -> str:
