@@ -103,9 +103,9 @@ class Encoder(Closable, ABC):
     def known_letters(self, texts: Sequence[str]) -> float | None:
         """Return the share of letters that the model reads in tokens which mean something.
 
-        Those are whole words, and parts of four letters or more; of two in scripts without spaces. A model that never
-        learnt a language reads small pieces, single letters, or nothing of it. The model is that of the texts that
-        text queries ask: see `compared_spaces`.
+        Those are whole words, and parts of four letters or more; in other scripts than Latin, of two. A model that
+        never learnt a language reads small pieces, single letters, or nothing of it. The model is that of the texts
+        that text queries ask: see `compared_spaces`.
 
         Args:
             texts: Any number of them.

@@ -46,10 +46,12 @@ def read_tokenizer(data: bytes, name: str) -> Tokenizer:
     return tokenizer
 
 
-_UNSPACED = "[\u0e00-\u109f\u1780-\u17ff\u2e80-\U0003ffff]"
-"""A letter of a script without spaces, or of Hangul, whose words are as short."""
-_PIECE, _PIECE_OF_UNSPACED = 4, 2
-"""Letters of a token that means something, also where it is no whole word."""
+_LATIN, _UNSPACED = "[\0-\u024f\u1e00-\u1eff]", "[\u0e00-\u109f\u1780-\u17ff\u2e80-\U0003ffff]"
+"""A letter of Latin script, and one of a script without spaces."""
+_PIECE, _PIECE_OF_OTHERS = 4, 2
+"""Letters of a part of a word that means something, in Latin script and in others."""
+_UNSPACED_SHARE = 1.5
+"""The share that letters of a script without spaces count: many words there have one letter."""
 _RARE = "\U000f0000 \U00016a40 \U00012000 \u2d63"
 """Letters that most vocabularies lack. Some normalizers leave out a part of them."""
 
@@ -94,15 +96,15 @@ class TextTokenizer:
         """Return the share of letters in tokens that mean something; None without letters."""
         with no_panics(self._name):
             encodings = self.raw.encode_batch(list(texts), add_special_tokens=False)
-        known = letters = 0
+        known, letters = 0.0, 0
         for text, encoding in zip(texts, encodings):
             letters += sum(map(str.isalpha, text))
             spans = Counter(encoding.offsets)  # of a letter's bytes, each token has the same one
             for id, (start, end) in zip(encoding.ids, encoding.offsets):
                 if id not in self._unknown and spans[start, end] == 1:
                     read = sum(map(str.isalpha, text[start:end]))
-                    known += read if _means_something(text, start, end, read) else 0
-        return known / letters if letters else None
+                    known += _known_part(text, start, end, read)
+        return min(known / letters, 1.0) if letters else None
 
     def pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Encoding]:
         """Return the tokens of pairs, with those that the model has around them."""
@@ -130,13 +132,14 @@ class TextTokenizer:
         return sum(map(self._special.__contains__, encoding.ids))
 
 
-def _means_something(text: str, start: int, end: int, letters: int) -> bool:
-    """Return whether a token is a whole word, or no arbitrary piece of one."""
-    if re.match(_UNSPACED, text[start:end].lstrip()):
-        return letters >= _PIECE_OF_UNSPACED
+def _known_part(text: str, start: int, end: int, letters: int) -> float:
+    """Return the letters of a token that mean something: of a whole word, or of no arbitrary piece of one."""
+    if not re.match(_LATIN, text[start:end].lstrip()):
+        share = _UNSPACED_SHARE if re.match(_UNSPACED, text[start:end].lstrip()) else 1.0
+        return share * letters if letters >= _PIECE_OF_OTHERS else 0.0
     begins = text[start].isspace() or not _in_word(text[max(start - 1, 0) : start])
     is_whole = begins and not _in_word(text[end : end + 1])
-    return letters >= _PIECE or (letters > 0 and is_whole)
+    return letters if letters >= _PIECE or is_whole else 0.0
 
 
 def _in_word(character: str) -> bool:
