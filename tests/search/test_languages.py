@@ -139,4 +139,4 @@ def test_words_of_long_queries_count_more_than_their_mean() -> None:
     assert few.slope == pytest.approx(0.3 / 2**0.75)
     assert several.slope == pytest.approx(0.3 / 5**0.75)
     assert 0.3 / 16**0.75 < many.slope < several.slope
-    assert many(160 / 4) == pytest.approx(0.3 / 16**0.75 * 40 - 0.6, abs=0.02), "what a quarter says is as before"
+    assert many(160 / 8) == pytest.approx(0.3 / 16**0.75 * 20 - 0.6, abs=0.02), "what two of them say is as before"

@@ -85,7 +85,7 @@ _UNKNOWN = (32.0, 28.0, -1.1)
 rivals meet, and those at no share."""
 _LONG, _LONG_POWER = 5, 0.4
 """Terms from which on more of them divide BM25 less, and the power for these: words of long queries tell more."""
-_CHANCE = 4.0
+_CHANCE = 2.0
 """Terms of a long query that a text about something else holds at the best."""
 _TELLING = 4.4
 """The highest BM25 of a term that it tells something to lack: an idf of 2."""
