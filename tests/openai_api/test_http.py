@@ -275,7 +275,7 @@ def test_a_whole_answer_may_take_ten_times_as_long_as_silence() -> None:
                     if len(data) == 70:
                         break
             assert (len(data) == 70) is is_endless
-            assert time.monotonic() - begun > 2
+            assert time.monotonic() - begun > 1
 
 
 def test_a_silent_server_times_out_and_is_not_asked_again(silent: str) -> None:

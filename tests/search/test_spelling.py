@@ -66,6 +66,7 @@ def test_misspelt_words_are_met_by_the_nearest_words_of_the_index(index: Pipelin
         "bycicle7",  # a code
         "x-bycicle",
         "www.bycicle.org",
+        "bycicle" * 8,
         '"bycicle"',  # a phrase
         'the "my bycicle" sign',
         "gard",  # too short

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
+from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError, one_line
 from vlmsearch.models.bundle import TextPrompt
 
@@ -94,8 +95,9 @@ class TextTokenizer:
 
     def known_letters(self, texts: Sequence[str]) -> float | None:
         """Return the share of letters in tokens that mean something; None without letters."""
+        texts = list(map(well_formed, texts))
         with no_panics(self._name):
-            encodings = self.raw.encode_batch(list(texts), add_special_tokens=False)
+            encodings = self.raw.encode_batch(texts, add_special_tokens=False)
         known, letters = 0.0, 0
         for text, encoding in zip(texts, encodings):
             letters += sum(map(str.isalpha, text))

@@ -19,8 +19,8 @@ from vlmsearch.stores.terms import plain, plain_words, query_words, words_of
 from vlmsearch.stores.versions import read_documents
 from vlmsearch.types import Hit
 
-_TYPED = re.compile(r'"[^"]*"|(?<![^\s(¿¡])([^\W\d_]{5,})(?=[.,;:!?)…]*(?:\s|$))')
-"""Words that may be misspelt: of letters alone, and neither a part of a code nor in quotation marks."""
+_TYPED = re.compile(r'"[^"]*"|(?<![^\s(¿¡])([^\W\d_]{5,40})(?=[.,;:!?)…]*(?:\s|$))')
+"""Words that may be misspelt: of up to 40 letters, and neither a part of a code nor in quotation marks."""
 _ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz",
     "αβγδεζηθικλμνξοπρστυφχψω",

@@ -135,6 +135,7 @@ _CASES = "".join("a" if sign.islower() else "A" if sign.isupper() else " " for s
 )
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _RUN = f"([{_UNSPACED}]+)|[^{_UNSPACED}]+"
+_DIGIT = re.compile(r"\d")
 _DIGITS = re.compile(r"\d\S*(?:[^\S\n]{1,3}[^\s\d]*\d\S*)*(?=([^\S\n]?\S*))")
 _UNSPACED_CHARACTER = f"[{_UNSPACED}]"
 _CHARACTER = rf"(?s:.)[{_MARKS}]*"
@@ -434,7 +435,8 @@ def words_to_find(text: str, language: str) -> tuple[list[str], list[str], str]:
     Returns:
         Its words; the terms that are no words but codes; and the language whose stems `terms_of_word` makes.
     """
-    codes = [term for code in _codes(_around_digits(text)) for term in code.terms]
+    has_codes = _DIGIT.search(text) is not None  # most texts have none, and calls take time
+    codes = [term for code in _codes(_around_digits(text)) for term in code.terms] if has_codes else []
     signed = _signed(text)
     codes += map(str.lower, signed)
     words = plain_words(_SIGNED.sub(" ", text) if signed else text)
