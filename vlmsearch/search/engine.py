@@ -69,6 +69,8 @@ _ATTEMPTS = 10
 """Number of attempts to read documents that others replace meanwhile, and to search deeper."""
 _DIVERSE = 200
 """Number of best matches that `diversify` chooses from; the others follow in their order."""
+_Words = Mapping[str, str]
+"""Words of the index that stand for misspelt ones, by these."""
 _FAR = 1000
 """Hits of each field in a search whose order is not certain yet.
 
@@ -76,26 +78,35 @@ A search for all relevant documents, or for a page behind the first `DEPTH`, beg
 """
 
 
-def run(
-    judge: Judge,
-    queries: Sequence[Query],
-    options: SearchOptions,
-    *,
-    image_limits: ImageLimits,
-    is_thorough: bool = False,
-) -> list[Matches]:
+def run(judge: Judge, queries: Sequence[Query], options: SearchOptions, *, image_limits: ImageLimits) -> list[Matches]:
     """Return the matches of each query, from the judge's index.
 
-    A store on a server takes long to count many words. There, ``is_thorough`` says whether all slips are tried; if not,
-    they are where a query has no match.
+    A store on a server takes long to count many words. There, all slips are tried only where a query has no match.
     """
+    is_served = judge.store.is_served
+    words = _nearest_words(judge, queries, is_thorough=not is_served)
+    results = _matches(judge, queries, words, options, image_limits)
+    empty = [at for at, result in enumerate(results) if is_served and not result]
+    for at, other in zip(empty, _nearest_words(judge, [queries[at] for at in empty], is_thorough=True)):
+        if other != words[at]:
+            [results[at]] = _matches(judge, [queries[at]], [other], options, image_limits)
+    return results
+
+
+def _matches(
+    judge: Judge,
+    queries: Sequence[Query],
+    shown_for: Sequence[_Words],
+    options: SearchOptions,
+    image_limits: ImageLimits,
+) -> list[Matches]:
+    """Return the matches of each query, with words of the index for its misspelt ones."""
     if options.weights:
         fusion.check_weights(options.weights, judge.encoder.spaces)
     if options.reranker and not all(query.text for query in queries):
         raise ConfigError("`rerank` needs a text: a re-ranker reads it with each document")
     cursors = [Cursor.start(query, options) for query in queries]
-    is_thorough |= not judge.store.is_served
-    sought = _encode(judge, queries, image_limits, options.unasked, is_thorough=is_thorough)
+    sought = _encode(judge, queries, shown_for, image_limits, options.unasked)
     ranks_words = _ranks_words(judge, options)
     if options.unasked and not all(query.vectors or (query.text and ranks_words) for query in sought):
         raise ConfigError(f"{WEIGHT_RULE} and not all 0, not {options.weights}")
@@ -112,13 +123,6 @@ def run(
         closer = [replace(searches[at], options=again) for at in unsure]
         for at, near in zip(unsure, _results(judge, closer, ranks_words=ranks_words)):
             results[at] = replace(results[at], closest=near.matches)
-    empty = [] if is_thorough else [at for at, result in enumerate(results) if not result]
-    words = _nearest_words(judge, [queries[at] for at in empty], is_thorough=True)
-    misspelt = [at for at, other in zip(empty, words) if other != results[at].shown_for]
-    asked = [queries[at] for at in misspelt]
-    mended = run(judge, asked, options, image_limits=image_limits, is_thorough=True) if asked else []
-    for at, other in zip(misspelt, mended):
-        results[at] = other
     return results
 
 
@@ -209,13 +213,13 @@ class DocumentJudgement:
 
 
 def examine(
-    judge: Judge, query: Query, options: SearchOptions, id: str, *, image_limits: ImageLimits, is_thorough: bool
+    judge: Judge, query: Query, options: SearchOptions, id: str, *, image_limits: ImageLimits, shown_for: _Words
 ) -> DocumentJudgement:
     """Judge one document or passage of the index, and what a deep search puts before it."""
     store = judge.store
     if options.weights:
         fusion.check_weights(options.weights, judge.encoder.spaces)
-    [asked] = _encode(judge, [query], image_limits, options.unasked, is_thorough=is_thorough)
+    [asked] = _encode(judge, [query], [shown_for], image_limits, options.unasked)
     asked = asked if _ranks_words(judge, options) else replace(asked, text="")
     search = _Search(judge, asked, replace(options, min_score=0.0), Cursor.start(query, options), _named_in(query))
     depth = max(_FAR, search.min_depth)
@@ -292,14 +296,13 @@ def _nearest_words(judge: Judge, queries: Sequence[Query], *, is_thorough: bool)
 
 
 def _encode(
-    judge: Judge, queries: Sequence[Query], limits: ImageLimits, unasked: Collection[str], *, is_thorough: bool
+    judge: Judge, queries: Sequence[Query], shown_for: Sequence[_Words], limits: ImageLimits, unasked: Collection[str]
 ) -> list[PreparedQuery]:
     """Return all queries, and all that they leave out, encoded at once.
 
-    Words of the index stand for misspelt ones. Fields that are not asked have no vectors.
+    ``shown_for`` has the words of the index that stand for misspelt ones. Fields that are not asked have no vectors.
     """
     encoder, store = judge.encoder, judge.store
-    shown_for = _nearest_words(judge, queries, is_thorough=is_thorough)
     queries = [
         replace(query, text=respelt(query.text, words)) if query.text and words else query
         for query, words in zip(queries, shown_for)

@@ -72,8 +72,7 @@ def explain(
     if not is_id(id) or id not in read_current(judge.store, [id]):
         return _missing(judge.store, id)
     shown = run(judge, [query], options, image_limits=image_limits)[0]
-    is_thorough = bool(shown.shown_for) or not judge.store.is_served
-    examined = examine(judge, query, options, id, image_limits=image_limits, is_thorough=is_thorough)
+    examined = examine(judge, query, options, id, image_limits=image_limits, shown_for=shown.shown_for)
     row, threshold = examined.row, shown.threshold
     content = read_current(judge.store, [row]).get(row)
     if content is None:

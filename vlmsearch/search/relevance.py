@@ -591,7 +591,8 @@ def kept_statistics(manifest: Manifest, field: Field, documents: int) -> TextSta
     """
     known, weight = manifest.statistics.get(f"{_WORD_WEIGHT} {field}", (-1, 0.0))
     start = f"{_LANGUAGE} {field} "
-    names = {name.removeprefix(start): share for name, (_, share) in manifest.statistics.items() if start in name}
+    kept = {name: share for name, (_, share) in manifest.statistics.items() if name.startswith(start)}
+    names = {name.removeprefix(start): share for name, share in kept.items()}
     return TextStatistics(weight, names) if abs(documents - known) <= _CHANGE * known else None
 
 
