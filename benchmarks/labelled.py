@@ -13,6 +13,7 @@ from vlmsearch.types import Document
 
 OWN_QUESTIONS = Path(__file__).parent / "faq.jsonl"
 COMPANY = Path(__file__).parent / "company.json"
+OWN_LANGUAGES = Path(__file__).parent / "languages"
 _CISI_FILES = ("CISI.ALL", "CISI.QRY", "CISI.REL")
 
 

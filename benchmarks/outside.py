@@ -29,6 +29,7 @@ from PIL import Image, ImageEnhance
 from benchmarks import long_texts
 from benchmarks.common import print_figures
 from benchmarks.labelled import (
+    OWN_LANGUAGES,
     LabelledCollection,
     draw_company,
     own_questions,
@@ -126,6 +127,8 @@ def main(
         rows["photographs, a picture as the query"] = measure_pictures(photographs, 100)
         rows["photographs, a changed picture as the query"] = measure_pictures(photographs, 100, CHANGES)
     collections = {"six sets of a dozen questions": list(own_questions())}
+    for file in sorted(OWN_LANGUAGES.glob("*.json")):
+        collections[f"40 paragraphs in {file.stem}, some left out"] = [read_xquad(file)]
     if questions:
         collections["questions, half of them without an answer"] = [read_questions(questions)]
     for file in sorted(xquad.glob("*.json")) if xquad else ():

@@ -9,7 +9,7 @@ from tests.support.tables import table
 
 
 def test_every_contender_has_its_figures() -> None:
-    rows = table(main, "mock:", "--clients", "1,4", "--seconds", "0.05", "--rounds", "2")
+    rows = table(main, "mock:", "--clients", "1,4", "--seconds", "0.2", "--rounds", "2")
     assert [row["what"] for row in rows] == [
         "one text alone",
         "batches of 4",

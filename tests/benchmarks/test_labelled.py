@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
-from benchmarks.labelled import draw_company, own_questions, read_cisi, read_questions, read_xquad
+from benchmarks.labelled import OWN_LANGUAGES, draw_company, own_questions, read_cisi, read_questions, read_xquad
 from vlmsearch.types import Document
 
 CISI = {
@@ -100,3 +101,14 @@ def test_a_company_is_the_same_whenever_it_is_drawn() -> None:
     assert len(company.answered) == len(set(company.queries.values())) == 26
     (code,) = (query for query in company.queries.values() if query.startswith("DN-"))
     assert [id for id, text in texts.items() if code in text] == ["delivery-note-1"]
+
+
+def test_paragraphs_in_six_languages_answer_two_questions_each() -> None:
+    files = sorted(OWN_LANGUAGES.glob("*.json"))
+    assert [file.stem for file in files] == ["ar", "de", "fr", "hi", "ru", "zh"]
+    for file in files:
+        collection = read_xquad(file, left_out=0)
+        asked = Counter(id for relevance in collection.relevance.values() for id in relevance)
+        assert asked == dict.fromkeys((document.id for document in collection.documents), 2)
+        assert len(asked) == 40
+        assert collection.language == file.stem

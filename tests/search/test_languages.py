@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.labelled import OWN_LANGUAGES, read_xquad
+from benchmarks.outside import measure_together
 from vlmsearch import Document, Pipeline, UncalibratedWarning
 from vlmsearch.search.relevance import Backgrounds, Judge, TextStatistics, words_beside
 from vlmsearch.types import Field
@@ -140,3 +142,15 @@ def test_words_of_long_queries_count_more_than_their_mean() -> None:
     assert several.slope == pytest.approx(0.3 / 5**0.75)
     assert 0.3 / 16**0.75 < many.slope < several.slope
     assert many(160 / 8) == pytest.approx(0.3 / 16**0.75 * 20 - 0.6, abs=0.02), "what two of them say is as before"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::vlmsearch.UncalibratedWarning")
+@pytest.mark.parametrize("file", sorted(OWN_LANGUAGES.glob("*.json")), ids=lambda file: file.stem)
+def test_vectors_that_know_little_do_not_outvote_words_in_six_languages(file: Path) -> None:
+    figures = measure_together([read_xquad(file)], "onnx:demo-minilm")
+    assert figures.ndcg is not None
+    assert figures.by_words is not None
+    assert figures.precision is not None
+    assert figures.ndcg > figures.by_words - 0.01
+    assert figures.precision > 0.7

@@ -83,6 +83,10 @@ def run(judge: Judge, queries: Sequence[Query], options: SearchOptions, *, image
 
     A store on a server takes long to count many words. There, all slips are tried only where a query has no match.
     """
+    if options.weights:
+        fusion.check_weights(options.weights, judge.encoder.spaces)
+    if options.reranker and not all(query.text for query in queries):
+        raise ConfigError("`rerank` needs a text: a re-ranker reads it with each document")
     is_served = judge.store.is_served
     words = _nearest_words(judge, queries, is_thorough=not is_served)
     results = _matches(judge, queries, words, options, image_limits)
@@ -101,10 +105,6 @@ def _matches(
     image_limits: ImageLimits,
 ) -> list[Matches]:
     """Return the matches of each query, with words of the index for its misspelt ones."""
-    if options.weights:
-        fusion.check_weights(options.weights, judge.encoder.spaces)
-    if options.reranker and not all(query.text for query in queries):
-        raise ConfigError("`rerank` needs a text: a re-ranker reads it with each document")
     cursors = [Cursor.start(query, options) for query in queries]
     sought = _encode(judge, queries, shown_for, image_limits, options.unasked)
     ranks_words = _ranks_words(judge, options)
