@@ -488,6 +488,18 @@ def test_a_text_is_found_by_itself_or_has_no_words(text: str) -> None:
     assert shares(text, text) == bool(terms_of(text, "auto")[0])
 
 
+@pytest.mark.parametrize("joined", ["{0}", "{0}-", "{0}-{0}", "{0}\u200c{0}", "{0}-\n{0}"])
+def test_a_run_of_letters_and_marks_of_any_script_is_found_by_itself(joined: str) -> None:
+    """Where a sign is both, the ways to read a run are as many as the powers of two: it would take hours."""
+    for start in range(0x80, 0x3100, 0x40):
+        letters = "".join(
+            sign for sign in map(chr, range(start, start + 0x40)) if unicodedata.category(sign)[0] in "LM"
+        )
+        text = joined.format(letters * 4)
+        assert shares(text, text) == bool(terms_of(text, "auto")[0])
+        assert bool(spans_of(text, query_terms(text, "auto"), "auto")) == bool(terms_of(text, "auto")[0])
+
+
 # ---- where they are
 
 

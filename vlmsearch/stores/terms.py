@@ -107,9 +107,9 @@ _ARABIC = "[\u0620-\u06ff]"
 _NON_JOINER = f"\u200c(?<={_ARABIC}.)(?={_ARABIC})"
 _IGNORED = f"\u00ad\r?\n|[{_UNSEEN}](?:(?<!{_ARABIC}\u200c)|(?!{_ARABIC}))"
 _WORD = re.compile(rf"(?:[^\W_]|[{_MARKS}])+")
-_PART_OF_WORD = rf"(?:[^\W\d_]|[{_MARKS}])+"
-_CUT_WORD = rf"(?<!\w)({_PART_OF_WORD})(?:[-\u2010]\r?\n|{_NON_JOINER})({_PART_OF_WORD})"
-_COMPOUND = rf"(?<![\w-])({_PART_OF_WORD})(?:[-\u2010]|{_NON_JOINER})({_PART_OF_WORD})(?![\w-])"
+_PART_OF_WORD = rf"(?<![\w{_MARKS}])(?:[^\W\d_]|(?!\w)[{_MARKS}])+"  # no two ways to match: else Thai takes for ever
+_CUT_WORD = rf"({_PART_OF_WORD})(?:[-\u2010]\r?\n|{_NON_JOINER})({_PART_OF_WORD})"
+_COMPOUND = rf"(?<!-)({_PART_OF_WORD})(?:[-\u2010]|{_NON_JOINER})({_PART_OF_WORD})(?![\w{_MARKS}-])"
 _ASCII_WORDS = "".join(sign.lower() if sign.isalnum() else " " for sign in map(chr, range(128))).encode().ljust(256)
 _CODES = (  # the last one is no code where it says an amount
     re.compile(
