@@ -500,6 +500,14 @@ def test_a_run_of_letters_and_marks_of_any_script_is_found_by_itself(joined: str
         assert bool(spans_of(text, query_terms(text, "auto"), "auto")) == bool(terms_of(text, "auto")[0])
 
 
+@pytest.mark.parametrize("piece", ["0", "0.", "a0", "1,", "(1)", "+1", "aA", "A-1 "])
+def test_the_terms_of_a_long_run_are_those_of_its_pieces(piece: str) -> None:
+    """Who looks for a code from each digit of a run takes the square of its length, and holds up all other searches."""
+    text = piece * (100_000 // len(piece))
+    assert len(query_words(text, "auto")) <= terms.MAX_QUERY_TERMS
+    assert shares(f"{text} zebra", "zebra")
+
+
 # ---- where they are
 
 

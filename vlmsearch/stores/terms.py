@@ -116,7 +116,7 @@ _CODES = (  # the last one is no code where it says an amount
         r"(?<![^\W_])(?:[^\W_]+(?:[-_./\u2013][^\W_]+)+"
         r"|(?:[\dA-Fa-f]{2}:){5}[\dA-Fa-f]{2}|[A-Z]{2}\d\d(?: \d{4}){3,}(?: \d{1,4})?)"
     ),
-    re.compile(r"\d+(?:[-./,'\u2019\u2013]\d+)+"),
+    re.compile(r"(?<!\d)\d+(?:[-./,'\u2019\u2013]\d+)+"),
     re.compile(r"\+?\(?(?<!\d)\d+(?:(?:[-./,'\u2019\u2013]|[() \u00a0\u2009\u202f]{1,3})\d+)+|\+\d{9,}"),
     re.compile(r"(?<![^\W_])(?:[^\W\d_]{1,4}[-/])?[^\W\d_]{1,4}[ \u00a0]\d+(?![^\W_])"),
     re.compile(r"(?<![^\W_])\d+(?:[.,]\d+)?[ \u00a0\u202f][^\W\d_]{1,3}(?![^\W_])"),
@@ -124,7 +124,7 @@ _CODES = (  # the last one is no code where it says an amount
 _SPACE = re.compile(r"[()\s]")
 _YEARS = re.compile(r"(?:1[5-9]|20)\d\d\D(?:1[5-9]|20)\d\d")
 _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}([.,'\u2019 \u00a0\u2009\u202f])\d{3}(?:\1\d{3})*(?!\1?\d)")
-_DOTTED = re.compile(r"\d+(?:[.,]\d+)+")
+_DOTTED = re.compile(r"(?<!\d)\d+(?:[.,]\d+)+")
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _NOT_OF_CODE = re.compile(r"(?<!\d)\.|\.(?!\d)|[^\w.]|_|(?<![^\W_])v(?=\d+\.)")
 _PHONE = re.compile(r"\+|\(?0|\(?\d{3}\D{1,2}\d{3}\D\d{4}$")
