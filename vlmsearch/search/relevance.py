@@ -591,8 +591,9 @@ def kept_statistics(manifest: Manifest, field: Field, documents: int) -> TextSta
     """
     known, weight = manifest.statistics.get(f"{_WORD_WEIGHT} {field}", (-1, 0.0))
     start = f"{_LANGUAGE} {field} "
-    kept = {name: share for name, (_, share) in manifest.statistics.items() if name.startswith(start)}
-    names = {name.removeprefix(start): share for name, share in kept.items()}
+    names = {
+        name.removeprefix(start): share for name, (_, share) in manifest.statistics.items() if name.startswith(start)
+    }
     return TextStatistics(weight, names) if abs(documents - known) <= _CHANGE * known else None
 
 

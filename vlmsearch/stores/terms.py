@@ -435,7 +435,7 @@ def words_to_find(text: str, language: str) -> tuple[list[str], list[str], str]:
     Returns:
         Its words; the terms that are no words but codes; and the language whose stems `terms_of_word` makes.
     """
-    has_codes = _DIGIT.search(text) is not None  # most texts have none, and calls take time
+    has_codes = _DIGIT.search(text) is not None  # as `has_number`, and without a call: most texts have none
     codes = [term for code in _codes(_around_digits(text)) for term in code.terms] if has_codes else []
     signed = _signed(text)
     codes += map(str.lower, signed)
@@ -738,7 +738,7 @@ def has_number(text: str) -> bool:
         >>> has_number("number 77"), has_number("a dog")
         (True, False)
     """
-    return any(map(str.isdecimal, text))
+    return _DIGIT.search(text) is not None
 
 
 def _own_language(words: Collection[str], language: str) -> str:
