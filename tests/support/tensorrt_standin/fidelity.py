@@ -13,7 +13,10 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.support.tensorrt_standin.versions import Version
 
 CLASSES = (
     "Builder",
@@ -41,7 +44,7 @@ def dump() -> Dump:
     return {
         "version": trt.__version__,
         "enums": {name: _members(kind) for name, kind in sorted(kinds.items()) if hasattr(kind, "__members__")},
-        "classes": {name: _class(kinds[name]) for name in CLASSES},
+        "classes": {name: members_of(kinds[name]) for name in CLASSES},
         "types": {name: value.name for name, value in sorted(vars(trt).items()) if isinstance(value, trt.DataType)},
         "cuda": {name: _cuda(value) for name, value in sorted(vars(cuda).items()) if name.startswith("cuda")},
     }
@@ -51,7 +54,8 @@ def _members(kind: Any) -> dict[str, int]:
     return {name: int(value) for name, value in kind.__members__.items()}
 
 
-def _class(kind: type) -> dict[str, str]:
+def members_of(kind: type) -> dict[str, str]:
+    """Return the members of a class, with their parameters."""
     return {name: parameters(getattr(kind, name)) for name in dir(kind) if not name.startswith("_")}
 
 
@@ -88,9 +92,9 @@ def _parameters_of_text(text: str, pattern: str) -> str:
 
 def differences(real: Dump) -> list[str]:
     """Where the stand-in of the same version differs, in words."""
-    from tests.support.tensorrt_standin import CLASSES as OURS, make_tensorrt
+    from tests.support.tensorrt_standin import make_tensorrt
     from tests.support.tensorrt_standin.cuda_runtime import make_module
-    from tests.support.tensorrt_standin.versions import ENUMS, FULL, Only
+    from tests.support.tensorrt_standin.versions import ENUMS, FULL
 
     version = next(short for short, full in FULL.items() if full == real["version"])
     trt, cuda, found = make_tensorrt(version), make_module(), []
@@ -101,18 +105,28 @@ def differences(real: Dump) -> list[str]:
     types = {name: value.name for name, value in sorted(vars(trt).items()) if isinstance(value, trt.DataType)}
     if types != real["types"]:
         found.append(f"the types are {real['types']}, and here {types}")
+    found += class_differences(real["classes"], version)
+    for name, value in vars(cuda).items():
+        if name.startswith("cuda"):
+            found += _cuda_differences(name, value, real["cuda"].get(name))
+    return found
+
+
+def class_differences(real: dict[str, dict[str, str]], version: Version) -> list[str]:
+    """Return where classes of the stand-in differ from real ones; ``real`` has the members of each by its name."""
+    from tests.support.tensorrt_standin import CLASSES as OURS, make_tensorrt
+    from tests.support.tensorrt_standin.versions import Only
+
+    trt, found = make_tensorrt(version), []
     for original in OURS:
         name = original.__name__.removeprefix("_")
         members = {(m.name or n) if isinstance(m, Only) else n for n, m in vars(original).items() if n[0] != "_"}
         for member in sorted(members - {"trt"}):
-            known = real["classes"][name].get(member)
+            known = real[name].get(member)
             shaped = getattr(trt, name)
             here = parameters(getattr(shaped, member)) if hasattr(shaped, member) else None
             if here != known and not (known == "?" and here is not None):
                 found.append(f"{name}.{member} is {known}, and here {here}")
-    for name, value in vars(cuda).items():
-        if name.startswith("cuda"):
-            found += _cuda_differences(name, value, real["cuda"].get(name))
     return found
 
 
