@@ -22,6 +22,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import metadata
 from pathlib import Path
 
 import click
@@ -305,6 +306,13 @@ def test_a_page_says_what_its_blocks_need(page: Path) -> None:
     needed = {extra for extra, pattern in EXTRAS.items() if re.search(pattern, code)}
     needed |= {name for name in PACKAGES if re.search(rf"^\s*(import|from) {name}\b", code, re.MULTILINE)}
     assert needed <= said, f"{page.name}: say how to install {', '.join(sorted(needed - said))}"
+
+
+def test_every_extra_that_is_named_is_one() -> None:
+    known = set(metadata("vlmsearch").get_all("Provides-Extra") or ())
+    for page in PAGES:
+        extras = re.findall(r"vlmsearch\[([\w,-]+)\]", page.read_text(encoding="utf-8"))
+        assert {name for names in extras for name in names.split(",")} <= known, page
 
 
 def test_links_lead_to_files() -> None:
