@@ -22,15 +22,19 @@ from fastapi.testclient import TestClient
 
 import vlmsearch
 from vlmsearch import (
+    Answer,
     Batch,
     BatchingStats,
     BatchSizes,
+    CheckReport,
     Comparison,
     DescribeReport,
     DiskUse,
     Document,
     Domain,
+    Duplicates,
     EncodedPassage,
+    Explanation,
     Field,
     FilterGroup,
     GenerationOptions,
@@ -58,7 +62,7 @@ from vlmsearch import (
     WordHits,
 )
 from vlmsearch.demo.scenes import make_scene
-from vlmsearch.wire import to_json
+from vlmsearch.wire import Origin, from_json, to_json
 
 KINDS = [value for name in vlmsearch.__all__ if dataclasses.is_dataclass(value := getattr(vlmsearch, name))]
 WITH_VECTORS = {Record, EncodedPassage, MetadataChange}
@@ -140,13 +144,16 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[type, Any]:
         given += [matches, pipeline.explain("red car", "1"), pipeline.ask("Which car?"), pipeline.duplicates()]
         given += [*pipeline.label(["car"]), pipeline.check(), pipeline.store.manifest(), pipeline.rejects()]
         given += [pipeline.search("car", min_score=0, without="bicycle"), pipeline.info(), *pipeline.get(["1"])]
+        given += [pipeline.explain("red car", "2", parts=True)]
     return {type(part): part for value in reversed(given) for part in parts(value)}
 
 
 @pytest.fixture(scope="module")
 def values(answers: dict[type, Any]) -> list[Any]:
-    """A value of each exported dataclass."""
-    return [*answers.values(), *OTHERS]
+    """A value of each exported dataclass, and what a client reads of those that a service sends."""
+    origin = Origin("http://127.0.0.1:8080", "photos")
+    sent = (Matches, Answer, Explanation, IndexReport, Duplicates, CheckReport)
+    return [*answers.values(), *(from_json(kind, to_json(answers[kind]), origin) for kind in sent), *OTHERS]
 
 
 def test_all_that_is_exported_is_tested(values: list[Any]) -> None:
@@ -177,9 +184,18 @@ def test_every_value_is_a_dict_where_that_is_asked_for(values: list[Any]) -> Non
             assert json.loads(json.dumps(given, default=str)).keys() == given.keys()
 
 
+def test_reports_that_are_dicts_survive() -> None:
+    with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        pipeline.add(Document("1", text="a red car"))
+        for report in (pipeline.info(), pipeline.evaluate([JudgedQuery("1", {"1": 1}, "car")])):
+            for trip in ROUND_TRIPS.values():
+                assert content(trip(report)) == content(report)
+            assert json.loads(json.dumps(jsonable_encoder(report), allow_nan=False))
+
+
 def test_every_answer_is_json(answers: dict[type, Any]) -> None:
     for value in answers.values():
-        assert json.loads(json.dumps(to_json(value)))
+        assert json.loads(json.dumps(to_json(value), allow_nan=False))
 
 
 def test_every_value_is_json_for_fastapi(values: list[Any]) -> None:
