@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import tensorrt_rtx
@@ -35,8 +35,18 @@ PLAIN = Recipe(
     "random", "MIT", "words", checkpoint="checkpoint", calibration=FEW, gates=Gates(image=LAX, text=LAX),
     shapes=Shapes(text_length=(2, 32, 64)),
 )  # fmt: skip
-REAL_TEXTS = {family: partial(make_text_model, family=family, real=True, limit=64) for family in TEXT_FAMILIES}
-REAL_SIGLIP = {"size": 224, "patch": 16, "width": 768, "heads": 12, "layers": 12, "inner": 3072, "positions": 64}
+REAL_TEXTS: dict[str, Callable[[Path], Path]] = {
+    family: partial(make_text_model, family=family, real=True, limit=64) for family in TEXT_FAMILIES
+}
+REAL_SIGLIP: dict[str, Any] = {
+    "size": 224,
+    "patch": 16,
+    "width": 768,
+    "heads": 12,
+    "layers": 12,
+    "inner": 3072,
+    "positions": 64,
+}
 REAL: dict[str, Callable[[Path], Path]] = {
     **REAL_TEXTS,
     "clip": partial(
