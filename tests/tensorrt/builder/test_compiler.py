@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 import tensorrt_rtx
 
-from tests.support.checkpoints import make_clip
+from tests.support.checkpoints import make_clip, minilm
 from tests.support.paths import ENGINES
 from tests.support.siglip import make_siglip
 from tests.support.tensorrt_compiler import TARGETS, CompiledPlan, Compiler, Target, compiling
@@ -49,6 +49,7 @@ REAL_SIGLIP: dict[str, Any] = {
 }
 REAL: dict[str, Callable[[Path], Path]] = {
     **REAL_TEXTS,
+    "minilm": lambda folder: minilm(),
     "clip": partial(
         make_clip, size=224, patch=32, width=768, heads=12, layers=12, dim=512, positions=77, text=(512, 12, 8),
         times=1.5,
@@ -56,7 +57,7 @@ REAL: dict[str, Callable[[Path], Path]] = {
     "siglip": partial(make_siglip, second=False, weaker=2.0, **REAL_SIGLIP),
     "siglip2": partial(make_siglip, second=True, weaker=2.0, **REAL_SIGLIP),
 }  # fmt: skip
-"""Checkpoints of the published sizes, but for their vocabularies."""
+"""Checkpoints of published widths and depths, and the real MiniLM."""
 
 
 @pytest.fixture(scope="module")
