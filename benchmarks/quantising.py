@@ -32,7 +32,7 @@ METHODS = ("max", "entropy")
 @click.option("--python", required=True, type=click.Path(exists=True, dir_okay=False), metavar="FILE",
               help=f"The Python of an environment with `pip install 'nvidia-modelopt[onnx]=={VERSION}'`.")  # fmt: skip
 def main(model: str, python: str) -> None:
-    """Compare the image tower of MODEL in INT8 with what Model Optimizer makes of the same float32 file."""
+    """Compare the image tower of MODEL in INT8 with Model Optimizer's file."""
     bundle = find_bundle(model)
     if bundle.preprocess is None or model_file("image", "qdq") not in bundle.files:
         raise ConfigError(

@@ -52,7 +52,10 @@ class Compiler:
 
 @contextmanager
 def compiling() -> Iterator[Compiler]:
-    """Have the compiler as ``tensorrt``, beside a pretend GPU; what uses it must be imported in the block."""
+    """Have the compiler as ``tensorrt``, beside a pretend GPU.
+
+    What uses it must be imported in the block.
+    """
     compiler = Compiler()
     with standing_in("11"):
         sys.modules["tensorrt"] = _module(compiler)
