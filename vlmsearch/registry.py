@@ -65,6 +65,8 @@ _OWN: dict[tuple[ComponentKind, str], tuple[str, str]] = {
     ("store", "sqlite"): ("vlmsearch.stores.sqlite.store", "SqliteStore"),
 }
 """Back ends that need no extra, as they are registered."""
+_OTHER_SCHEMES = {"postgres": "postgresql"}
+"""Schemes that platforms write for others."""
 _EXTRAS = re.compile(r"\[(.+)\]\s*$")
 
 
@@ -117,7 +119,7 @@ class Url:
             raise ConfigError(f"the options of {kind} {scheme}: are not of the form name=value&name=value") from None
         if any(_CONTROL.search(part) for part in (location, *(value for _, value in options))):
             raise ConfigError(f"the URL of {kind} {scheme}: has a line break or another control character in it")
-        return cls(scheme, location, options)
+        return cls(_OTHER_SCHEMES.get(scheme, scheme), location, options)
 
 
 def open_encoder(url: str) -> Encoder:
@@ -198,14 +200,12 @@ def open_usual_encoder(
         ...     encoder.encode_texts(["a dog", "a car"])["minilm"].shape
         (2, 128)
     """
-    if url is not None:
-        return opening(url)
+    if url is not None or manifest is None:
+        return opening(DEFAULT_ENCODER if url is None else url)
     usual = usual_encoder(index, manifest)
     try:
         return opening(usual)
     except (ConfigError, MissingDependencyError, ModelUnavailableError) as exc:
-        if manifest is None:
-            raise
         raise type(exc)(
             f"{index} was built with {usual}, which cannot be opened: {exc}; or give the URL of another encoder "
             "with this model with `encoder`"

@@ -262,11 +262,7 @@ class FrameworkIndex(Closable):
             return self._source
         with self._lock:
             if self._pipeline is None:
-                encoder: Encoder | None
-                if self.gives_vectors:
-                    encoder = self._external_encoder()
-                else:
-                    encoder = open_usual_encoder(self._encoder, self.store.name, self._manifest)
+                encoder = self._open_encoder()
                 self._pipeline = None if encoder is None else Pipeline(encoder, self.store)
             return self._pipeline
 
@@ -275,8 +271,7 @@ class FrameworkIndex(Closable):
         """Return whether the framework gives the vectors."""
         if self._encoder is not None or isinstance(self._source, Pipeline):
             return False
-        if self._dim is None and self._manifest is None:
-            self._manifest = self.store.manifest()
+        self._manifest = self._manifest or (self.store.manifest() if self._dim is None else None)
         if self._manifest is None:
             return self._dim is not None or not self._is_encoding
         return all(space.name == EMBEDDING.space for space in self._manifest.spaces)
@@ -289,11 +284,13 @@ class FrameworkIndex(Closable):
                     stack.callback(part.close)
             self._store = self._pipeline = self._manifest = None
 
-    def _external_encoder(self) -> ExternalEncoder | None:
-        """Return the stand-in for the model elsewhere.
+    def _open_encoder(self) -> Encoder | None:
+        """Open the encoder, or the stand-in for the model elsewhere.
 
-        Where the index has vectors of this length, it has the name of their model.
+        Where the index has vectors of this length, the latter has the name of their model.
         """
+        if not self.gives_vectors:
+            return open_usual_encoder(self._encoder, self.store.name, self._manifest)
         manifest = self.store.manifest()
         if manifest is None:
             return None if self._dim is None else ExternalEncoder(self._dim)
