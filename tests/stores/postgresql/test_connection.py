@@ -264,6 +264,7 @@ def test_the_url_of_a_variable_says_how_connections_are_encrypted(monkeypatch: p
     assert (usual["sslmode"], usual["port"], usual["password"]) == ("verify-full", "5433", SECRET)
     required = settings("?sslmode=require")
     assert (required["sslmode"], required["require_auth"]) == ("require", "scram-sha-256,none")
+    assert settings("?sslmode=require&require_auth=md5")["require_auth"] == "md5"
     assert settings("?sslmode=require", tls=True)["sslmode"] == "verify-full"
     assert settings("?sslmode=verify-full")["sslrootcert"]
     assert settings("?sslrootcert=/ca.pem")["sslrootcert"] == "/ca.pem"
@@ -272,6 +273,25 @@ def test_the_url_of_a_variable_says_how_connections_are_encrypted(monkeypatch: p
     )
     assert settings("?target_session_attrs=primary")["target_session_attrs"] == "primary"
     assert settings("?options=-c%20statement_timeout%3D0")["options"] == "-c statement_timeout=0"
+
+
+def test_a_variable_may_require_tls_without_a_check_of_the_certificate(
+    tls_port: int, database: str, authority_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"postgres://writer:{SECRET}@127.0.0.1:{tls_port}/{database}?sslmode="
+    with _store_of_variable(f"{url}require", monkeypatch) as store:
+        assert store.manifest() is None
+    with _store_of_variable(f"{url}verify-full&sslrootcert={authority_file}", monkeypatch) as store:
+        assert store.manifest() is None
+    message = "certificate verify failed; name a file of certificates with tls_ca_file"
+    with _store_of_variable(f"{url}verify-full", monkeypatch) as store, pytest.raises(BackendError, match=message):
+        store.manifest()
+    with (
+        _store_of_variable(f"{url}best&", monkeypatch) as store,
+        pytest.raises(BackendError, match="sslmode") as caught,
+    ):
+        store.manifest()
+    assert SECRET not in str(caught.value)
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql"])
