@@ -207,8 +207,8 @@ def open_usual_encoder(
         return opening(usual)
     except (ConfigError, MissingDependencyError, ModelUnavailableError) as exc:
         raise type(exc)(
-            f"{index} was built with {usual}, which cannot be opened: {exc}; or give the URL of another encoder "
-            "with this model with `encoder`"
+            f"{index} was built with {usual}, which cannot be opened: {exc}; give the URL of an encoder "
+            "with this model in `encoder`"
         ) from exc
 
 

@@ -25,6 +25,7 @@ from tests.support.cli import assert_one_line, run
 from tests.support.forks import forked, in_a_child
 from tests.support.postgres_servers import ADMIN, PostgresServer, execute, postgres_folder, postgres_server
 from tests.support.servers import free_port
+from tests.support.service import serving
 from tests.support.tls_front import tls_front
 from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, Pipeline, Store
 from vlmsearch._util.cancellation import CancelToken, running_under
@@ -32,6 +33,7 @@ from vlmsearch.errors import OperationCancelledError
 from vlmsearch.indexing.reindex import drop_old, reindex
 from vlmsearch.integrations.framework_index import FrameworkIndex
 from vlmsearch.registry import open_store
+from vlmsearch.server.settings import IndexSettings, ServerSettings
 from vlmsearch.stores.postgresql.connection import READING, PostgresAddress, PostgresOptions, Session, connect
 from vlmsearch.stores.postgresql.store import PostgresStore
 
@@ -368,8 +370,12 @@ def test_each_door_takes_the_variable(server: PostgresServer, database: str, mon
     facts = run("info", "--json", **where)
     assert json.loads(facts.stdout)["documents"] == 1
     assert SECRET not in shown.stdout + shown.stderr + facts.stdout + facts.stderr
-    index = FrameworkIndex("postgresql:env:APP_DATABASE_URL")
-    with index:
+    settings = ServerSettings(indexes={"default": IndexSettings("postgresql:env:APP_DATABASE_URL")})
+    with serving(settings) as running:
+        answer = running.http.post("/api/v1/indexes/default/search", json={"text": "red star"})
+        assert answer.json()["matches"][0]["document"]["id"] == "a"
+        assert SECRET not in answer.text + running.http.get("/api/v1/indexes/default").text
+    with FrameworkIndex("postgresql:env:APP_DATABASE_URL") as index:
         assert [document.id for document, _ in index.search("red star", limit=1)] == ["a"]
 
 
