@@ -65,8 +65,6 @@ _OWN: dict[tuple[ComponentKind, str], tuple[str, str]] = {
     ("store", "sqlite"): ("vlmsearch.stores.sqlite.store", "SqliteStore"),
 }
 """Back ends that need no extra, as they are registered."""
-_OTHER_SCHEMES = {"postgres": "postgresql"}
-"""Schemes that platforms write for others."""
 _EXTRAS = re.compile(r"\[(.+)\]\s*$")
 
 
@@ -119,7 +117,7 @@ class Url:
             raise ConfigError(f"the options of {kind} {scheme}: are not of the form name=value&name=value") from None
         if any(_CONTROL.search(part) for part in (location, *(value for _, value in options))):
             raise ConfigError(f"the URL of {kind} {scheme}: has a line break or another control character in it")
-        return cls(_OTHER_SCHEMES.get(scheme, scheme), location, options)
+        return cls(scheme, location, options)
 
 
 def open_encoder(url: str) -> Encoder:

@@ -247,7 +247,7 @@ def test_a_variable_without_such_a_url_is_named_and_its_value_is_not(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("before", ["postgresql://", "postgres://", "postgresql:env:postgres://"])
+@pytest.mark.parametrize("before", ["postgresql://", "postgresql:env:postgres://"])
 def test_a_password_in_an_argument_is_refused_with_the_name_of_the_variable(before: str) -> None:
     for command in (["index", __file__], ["search", "x"], ["serve", "--port", "1"], ["info"]):
         refused = run(*command, "--store", f"{before}user:{SECRET}@db.example.com/photos")
@@ -305,7 +305,7 @@ def test_a_unix_socket_is_reached_by_each_form_of_its_url(
     monkeypatch.setenv("PGPORT", str(server.port))
     forms = [f"{ADMIN}@/{database}?host={folder}", f"{ADMIN}:@/{database}?host={folder}", f"{ADMIN}@{at}/{database}"]
     for form in forms:
-        with open_store(f"{scheme}://{form}") as store:
+        with open_store(f"postgresql://{form}") as store:
             assert store.manifest() is None
             assert store.name.startswith(f"postgresql://{ADMIN}@%2F")
         with _store_of_variable(f"{scheme}://{form}", monkeypatch) as store:
@@ -314,7 +314,7 @@ def test_a_unix_socket_is_reached_by_each_form_of_its_url(
         store.bind("e", SPACES)
         assert store.manifest() is not None
     message = r"could not be reached to look for the index: .*No such file"
-    nowhere = f"{scheme}://{ADMIN}@/{database}?host={folder}/none&retries=0"
+    nowhere = f"postgresql://{ADMIN}@/{database}?host={folder}/none&retries=0"
     with open_store(nowhere) as store, pytest.raises(BackendUnavailableError, match=message):
         store.manifest()
 
@@ -327,7 +327,7 @@ def test_what_a_server_lacks_is_named_with_what_to_do(
         f"writer@127.0.0.1:{server.port}/{database}?tls=true": "; write tls=false, or sslmode=disable in the URL of",
     }
     for place, message in lacks.items():
-        with open_store(f"postgres://{place}") as store, pytest.raises(BackendError, match=message) as caught:
+        with open_store(f"postgresql://{place}") as store, pytest.raises(BackendError, match=message) as caught:
             store.manifest()
         assert "refused the connection" in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -343,7 +343,9 @@ def _said_of_a_role_that_is_not_there(server: PostgresServer, database: str) -> 
     try:
         for _ in range(300):  # the server reads its rules a moment later
             with (
-                open_store(f"postgres://nobody@{quote(str(server.folder), safe='')}:{server.port}/{database}") as store,
+                open_store(
+                    f"postgresql://nobody@{quote(str(server.folder), safe='')}:{server.port}/{database}"
+                ) as store,
                 pytest.raises(BackendError) as caught,
             ):
                 store.manifest()
@@ -373,7 +375,7 @@ def test_each_door_takes_the_variable(server: PostgresServer, database: str, mon
     settings = ServerSettings(indexes={"default": IndexSettings("postgresql:env:APP_DATABASE_URL")})
     with serving(settings) as running:
         answer = running.http.post("/api/v1/indexes/default/search", json={"text": "red star"})
-        assert answer.json()["matches"][0]["document"]["id"] == "a"
+        assert answer.json()["matches"][0]["id"] == "a"
         assert SECRET not in answer.text + running.http.get("/api/v1/indexes/default").text
     with FrameworkIndex("postgresql:env:APP_DATABASE_URL") as index:
         assert [document.id for document, _ in index.search("red star", limit=1)] == ["a"]

@@ -588,10 +588,10 @@ def connect(address: PostgresAddress, options: PostgresOptions) -> PostgresConne
     return PostgresConnection(str(address), conninfo, options, secrets)
 
 
-def _host_and_port(host: str) -> tuple[str, int | None]:
+def _host_and_port(host: str) -> tuple[str, str | int | None]:
     """Split the port off a host or the folder of a socket."""
     folder, _, port = host.rpartition(":")
-    return parse_address(host) or ((folder, int(port)) if port.isdecimal() else (host, None))
+    return parse_address(host) or ((folder, port) if folder and port.isdecimal() else (host, None))
 
 
 def _begin(timeout: float) -> str:
