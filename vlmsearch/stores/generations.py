@@ -183,7 +183,7 @@ class GenerationalStore(Store):
         return self.as_opened() is not None and ((self._row or {})["format"] != self.format or bool(self.other_rules()))
 
     def other_rules(self) -> str:
-        """Say which rules made the words, where these are not those of this version: "" where they are."""
+        """Say which rules made the words, where they are not those of today: "" where they are."""
         return other_rules(self.words_by(), self.needed().language) if self.as_opened() else ""
 
     def words_by(self) -> str:

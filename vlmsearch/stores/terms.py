@@ -310,7 +310,7 @@ def rules_of(language: str) -> str:
 
 
 def other_rules(made_by: str, language: str) -> str:
-    """Say which rules made the words of an index, where these are not those of this version.
+    """Say which rules made the words of an index, where they are not those of today.
 
     Args:
         made_by: The `rules_of` the version that made them.
