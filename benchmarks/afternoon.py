@@ -144,7 +144,7 @@ def measure(name: str, folder: Path, documents: int, postgres: str | None) -> di
         query = f"{address}/search?text={NOTE.replace(' ', '%20')}&since=2000"
         _check(fetch(query)[0]["id"], wanted)  # type: ignore[index]
         fetch(f"{address}/documents/{wanted}", "DELETE")
-        _check(wanted in str(fetch(query)), False)
+        _check(f"'{wanted}'" in str(fetch(query)), False)
     if postgres and name == "vlmsearch":
         _check(place.run(f"{name}_app.py", GALLERY_STORE=postgres).strip(), wanted)
     ended = time.monotonic()
