@@ -272,7 +272,7 @@ def test_an_afternoon(wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         assert "until you run `vlmsearch reindex --store URL`, which renews them" in said
         day.run("vlmsearch", "reindex", *earlier)
         said = day.run("vlmsearch", "search", "C++", *earlier)
-        assert (ids_in(said), "rules" in said) == (["languages"], False)
+        assert (ids_in(said), "renews" in said) == (["languages"], False)
     with day.step("uninstall"):
         subprocess.run([*pip, "uninstall", "-q", "-y", "vlmsearch"], check=True)
         left = [path.name for path in day.programs.rglob("*") if "vlmsearch" in str(path.relative_to(day.programs))]
@@ -280,12 +280,12 @@ def test_an_afternoon(wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         assert all("-pytest-" in name for name in compiled), "pip does not know what pytest compiles for itself"
         assert {*left} - {*compiled} <= {"vlmsearch_mocks", "contracts", "__pycache__"}
     at_home = sorted({path.relative_to(day.home) for path in day.home.rglob("*") if path.is_file()})
+    remains = {"among the programs": sorted({*left}), "at home": at_home}
     with capsys.disabled():
         print(
             "",
             day.table(),
-            f"what remains of the programs: {', '.join(left) or 'nothing'}",
-            "what remains at home: " + (", ".join(map(str, at_home)) or "nothing"),
+            *(f"left {where}: {', '.join(map(str, names))}" for where, names in remains.items()),
             sep="\n",
         )
     assert {path.parts[:2] for path in at_home} <= {(".cache", "vlmsearch")}
