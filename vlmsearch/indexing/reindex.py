@@ -97,7 +97,7 @@ def opened_earlier(store: Store) -> bool:
 
 
 def renew(store: Store, *, on_progress: Callable[[int], None] | None = None) -> ReindexReport:
-    """Copy an index of an earlier format, or of words of other rules, and switch to the copy.
+    """Copy an index that `opened_earlier` is true of into one beside it, and switch to that.
 
     It does so as `reindex`, and encodes nothing. Processes of the earlier version that have the old index open go on
     searching it until `drop_old`.
