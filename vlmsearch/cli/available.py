@@ -113,10 +113,8 @@ def _cells(row: Row) -> list[str]:
     cells.append(f"{best['score']:.1f} {_short_name(best['benchmark'])}" if best else "")
     measured = row["measured"]
     rates = measured if isinstance(measured, dict) else {}
-    for name in (*(["images_per_second"] if is_wide() else []), "texts_per_second"):
-        rate = rates.get(name)
-        cells.append("" if rate is None else f"{rate:,.0f}")
-    return cells
+    names = (*(["images_per_second"] if is_wide() else []), "texts_per_second")
+    return [*cells, *("" if rates.get(name) is None else f"{rates[name]:,.0f}" for name in names)]
 
 
 def _spoken(languages: object) -> str:
