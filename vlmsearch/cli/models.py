@@ -213,8 +213,8 @@ def _print_models(rows: list[dict[str, object]]) -> None:
     lines = []
     for row in rows:
         name = f"{row['name']} (forced)" if row["forced"] else str(row["name"])
-        line = [name, str(row["precision"]), str(row["proof"])]
-        line += [_rounded(row[key], digits) for key, digits in _DIGITS.items()]
+        figures = (_rounded(row[key], digits) for key, digits in _DIGITS.items())
+        line = [name, str(row["precision"]), str(row["proof"]), *figures]
         if is_wide():
             dims = row["dims"] if isinstance(row["dims"], list) else []
             line += [" ".join(map(str, dims)), str(row["domain"] or ""), short_path(str(row["folder"]))]
