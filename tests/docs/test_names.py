@@ -14,6 +14,7 @@ import click
 import pytest
 
 import vlmsearch
+from tests.support.extras import EXTRAS
 from tests.support.paths import ROOT
 from vlmsearch._util.tables import read_table
 from vlmsearch.cli import cli
@@ -318,7 +319,11 @@ def wrong_lists(text: Text) -> Iterator[str]:
     """Yield what is neither a command nor a verb in a list of mostly such words."""
     if text.kind != "prose":
         return
-    commands = {*(name for words in all_commands() for name in words.split()), *dir(vlmsearch.RemotePipeline)}
+    commands = {
+        *(name for words in all_commands() for name in words.split()),
+        *dir(vlmsearch.RemotePipeline),
+        *extras(),
+    }
     word, between = "`{1,2}[a-z_-]+`{1,2}", r"(?:,\s+|\s+and\s+|\s+or\s+|,\s+and\s+)"
     for match in re.finditer(rf"{word}(?:{between}{word})+", text.text):
         names = re.findall(r"[a-z_-]+", re.sub(rf"`{between}`", "` `", match[0]))
@@ -491,3 +496,31 @@ def test_the_commands_that_take_a_server_are_named() -> None:
     takers = {words for words, command in all_commands().items() if words and "--server" in options_of(command)}
     assert {"search", "explain"} < takers
     assert set(re.findall("`([^`]+)`", sentence)) == takers
+
+
+def test_every_section_of_the_readme_names_the_extras_that_it_needs() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    for section in re.split(r"^## ", page, flags=re.MULTILINE):
+        code = "\n".join(
+            [*(match[3] for match in _FENCE.finditer(section)), *(span[1] for span in _SPAN.findall(section))]
+        )
+        needed = {extra for extra, pattern in EXTRAS.items() if re.search(pattern, code)}
+        lists = re.findall(r"(?:vlmsearch|'\.)\[([^\]]+)\]|for the last line: (.+)", section)
+        named = set(re.findall(r"[\w-]+", " ".join(map(" ".join, lists))))
+        media = members("media") if "media" in named else set()
+        assert needed <= named | media or section.startswith("Extras\n"), section.splitlines()[0]
+
+
+def members(extra: str) -> set[str]:
+    """Return the extras that an extra stands for."""
+    project: Any = read_table(ROOT / "pyproject.toml")["project"]
+    return set(re.findall(r"[\w-]+", project["optional-dependencies"][extra][0].partition("[")[2]))
+
+
+def test_the_readme_has_a_row_for_every_extra() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = page.partition("\n## Extras\n")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+    assert sorted(name for cell in cells for name in re.findall("`([^`]+)`", cell)) == sorted(
+        extras() - {"docs", "test"}
+    )
