@@ -68,7 +68,10 @@ def models(available: bool, removed: tuple[str, ...], as_json: bool) -> None:
 
 
 def _remove(names: tuple[str, ...], *, as_json: bool) -> None:
-    """Remove the bundles, prepared checkpoints and TensorRT engines of models, all or none, and print their sizes."""
+    """Remove what the cache holds of models, all or none, and print the sizes.
+
+    These are bundles, completed checkpoints and TensorRT engines.
+    """
     from vlmsearch._util.files import folder_in_the_making
     from vlmsearch._util.tables import suggest
     from vlmsearch.models.bundle import cache_folder
