@@ -17,16 +17,7 @@ from vlmsearch.errors import InvalidBatchError, InvalidInputError, TextTruncated
 from vlmsearch.types import Role, Vectors
 from vlmsearch_mocks.contracts.records import once_a_class
 
-TEXTS = [
-    "a red star above the sea",
-    "two dogs",
-    "ένα σπίτι",
-    "\U0001f436",
-    "a",
-    "x" * 300,
-    "line\nline\ttab",
-    "\u202eabc",
-]
+TEXTS = ["a red star above the sea", "two dogs", "ένα σπίτι", "\U0001f436", "a", "x" * 300, "line\na\ttab", "\u202eabc"]
 
 
 def pictures(count: int = 4) -> list[PIL.Image.Image]:
