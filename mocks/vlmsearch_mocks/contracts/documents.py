@@ -133,6 +133,7 @@ class DocumentsSuite(StoreSuite):
         store.upsert(make_records(5))
         wanted = ["id-4", "never", "id-0", "id-2", "id-4"]
         assert [document.id for document in store.get(wanted)] == ["id-4", "id-0", "id-2", "id-4"]
+        assert [record.document.id for record in store.records(wanted)] == ["id-4", "id-0", "id-2", "id-4"]
 
     def test_a_store_shares_nothing_with_its_callers(self, store: Store) -> None:
         metadata: dict[str, Scalar] = {"x": 1}
