@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -252,6 +253,7 @@ class SearchSuite(StoreSuite):
                 extra = make_records(60, (IMAGE, TEXT), seed=50 + turn)[30:]
                 changed = [replace(r, document=replace(r.document, metadata={"turn": turn})) for r in fixed]
                 store.upsert([*changed, *extra])
+                time.sleep(0.005)  # so that readers come in between
                 store.delete([record.document.id for record in extra])
             stop.set()
 
