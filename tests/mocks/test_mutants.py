@@ -6,7 +6,7 @@ from textwrap import dedent
 from typing import NamedTuple
 
 import pytest
-import vlmsearch_mocks.contracts  # noqa: F401 - loaded once for all runs
+from vlmsearch_mocks.contracts import EncoderContract, GeneratorContract, RerankerContract, StoreContract
 
 from tests.support.paths import ROOT
 
@@ -330,3 +330,13 @@ def test_a_fault_is_named_by_the_first_failure(
     source = HONEST[kind].source
     assert source.count(sound) == 1, "the fault cannot be planted: write it anew for the code of today"
     assert first_failure(pytester, kind, source.replace(sound, fault)) == name
+
+
+@pytest.mark.parametrize("page", ["own-store.md", "own-encoder.md", "own-generator.md", "testing.md"])
+def test_the_tables_of_the_manual_name_tests_of_the_suites(page: str) -> None:
+    names = re.findall(
+        r"^\| `(test_\w+)` \|", (ROOT / "docs" / "howto" / page).read_text(encoding="utf-8"), re.MULTILINE
+    )
+    suites = (StoreContract, EncoderContract, GeneratorContract, RerankerContract)
+    assert names
+    assert not [name for name in names if not any(hasattr(suite, name) for suite in suites)]
