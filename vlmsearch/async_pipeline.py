@@ -21,7 +21,7 @@ from vlmsearch._util.async_threads import AsyncThreads, ThreadReading
 from vlmsearch.errors import ConfigError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.pipeline import Pipeline
-from vlmsearch.registry import DEFAULT_ENCODER, DEFAULT_GENERATOR, DEFAULT_STORE
+from vlmsearch.registry import DEFAULT_GENERATOR, DEFAULT_STORE
 from vlmsearch.types import Answer, AnswerParts, Citation
 from vlmsearch.verbs import AskKeywords, AskRequest, verb
 
@@ -123,7 +123,7 @@ class AsyncPipeline:
     async def open(
         cls,
         *,
-        encoder: str = DEFAULT_ENCODER,
+        encoder: str | None = None,
         store: str = DEFAULT_STORE,
         generator: str | None = DEFAULT_GENERATOR,
         reranker: str | None = None,
@@ -135,7 +135,7 @@ class AsyncPipeline:
         """Open a pipeline whose back ends are named by URLs; see `Pipeline.open`.
 
         Args:
-            encoder: URL such as ``onnx:default`` or ``triton://host:8001/vlm``.
+            encoder: URL such as ``onnx:default`` or ``triton://host:8001/vlm``; None for the encoder of the index.
             store: URL such as ``sqlite:./index`` or ``postgresql://host/photos``.
             generator: URL such as ``extractive:``; None for no answers.
             reranker: URL such as ``onnx:demo-reranker``, for ``rerank=True``; None for none.

@@ -21,13 +21,13 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.index import Index
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.registry import (
-    DEFAULT_ENCODER,
     DEFAULT_GENERATOR,
     DEFAULT_STORE,
     open_encoder,
     open_generator,
     open_reranker,
     open_store,
+    open_usual_encoder,
 )
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.fusion import text_fields
@@ -121,7 +121,7 @@ class Pipeline(Index):
     def open(
         cls,
         *,
-        encoder: str = DEFAULT_ENCODER,
+        encoder: str | None = None,
         store: str = DEFAULT_STORE,
         generator: str | None = DEFAULT_GENERATOR,
         reranker: str | None = None,
@@ -133,7 +133,8 @@ class Pipeline(Index):
         Nothing is written before something is indexed. `vlmsearch backends` lists the schemes.
 
         Args:
-            encoder: URL such as ``onnx:default`` (built on first use) or ``triton://host:8001/vlm``.
+            encoder: URL such as ``onnx:default`` (built on first use) or ``triton://host:8001/vlm``. None for the
+                encoder that built the index, and for ``onnx:default`` where there is none yet.
             store: URL such as ``sqlite:./index`` or ``postgresql://host/photos``.
             generator: URL such as ``extractive:`` (no model) or ``openai:http://host:8000/v1``; None for no answers.
             reranker: URL such as ``onnx:demo-reranker``, for ``rerank=True``; None for none.
@@ -144,7 +145,8 @@ class Pipeline(Index):
             The pipeline, which closes its back ends.
 
         Raises:
-            ConfigError: A URL is wrong; the message says what there is.
+            ConfigError: A URL is wrong; the message says what there is. Or only you know the URL of the encoder that
+                built the index.
             MissingDependencyError: A back end needs a package that is not installed.
             ModelUnavailableError: A model is not on this machine and cannot be fetched.
             BackendError: A server refused, or cannot be reached.
@@ -159,7 +161,8 @@ class Pipeline(Index):
         strings("next_encoders", next_encoders, "URLs")
         with ExitStack() as stack:
             opened = stack.enter_context(open_store(store))
-            model = stack.enter_context(open_encoder(encoder))
+            manifest = opened.manifest() if encoder is None else None
+            model = stack.enter_context(open_usual_encoder(encoder, opened.name, manifest))
             others = [stack.enter_context(open_encoder(other)) for other in next_encoders]
             writer = stack.enter_context(open_generator(generator)) if generator else None
             judge = stack.enter_context(open_reranker(reranker)) if reranker else None

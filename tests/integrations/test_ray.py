@@ -176,6 +176,7 @@ def test_errors_of_the_workers_are_those_of_one_process(tmp_path: Path) -> None:
     store = f"sqlite:{tmp_path}/index"
     with Pipeline(open_encoder("onnx:demo"), open_store(store)) as pipeline:
         pipeline.add(Document("a", text="a dog"))
+    assert index(text, store=store).added == 1, "with the encoder that built the index"
     with pytest.raises(IndexMismatchError, match="was built with demo-clip"):
         index(text, encoder="mock:", store=store)
     with pytest.raises(ConfigError, match=r"there are .*mock:"):

@@ -45,6 +45,8 @@ STARTERS = frozenset(
 SLOW_FIXTURES = frozenset({"installed", "wheel"})
 SLOW_ROOMS = frozenset({"benchmarks", "docs", "examples", "building"})
 """Models are exported and compared, and programs of users are run."""
+QUICK_FILES = frozenset({"test_names.py", "test_upgrading.py"})
+"""The files of slow rooms whose tests only read pages."""
 LONG_ROOMS = ("building", "benchmarks", "triton", "integrations", "tensorrt_llm")
 """The folders with the longest files: they come first, so that no process waits for the last of them."""
 
@@ -59,7 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_server_test(item):
             item.add_marker("server")
-        if _room(item) in SLOW_ROOMS or SLOW_FIXTURES & fixtures_of(item):
+        is_slow = _room(item) in SLOW_ROOMS and item.path.name not in QUICK_FILES
+        if is_slow or SLOW_FIXTURES & fixtures_of(item):
             item.add_marker("slow")
 
 

@@ -108,13 +108,13 @@ def file_in_the_making(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def folder_in_the_making(target: Path) -> Iterator[Path]:
-    """Give a new folder beside ``target``, gone afterwards. A full or read-only disk is one clear error."""
+def folder_in_the_making(target: Path, advice: str = "try another `out`") -> Iterator[Path]:
+    """Give a new folder beside ``target``, gone afterwards. A full or read-only disk is one error with ``advice``."""
     import shutil
     import tempfile
 
     parent = target.absolute().parent
-    with _writable(target, "try another `out`"):
+    with _writable(target, advice):
         parent.mkdir(parents=True, exist_ok=True)
         for old in parent.glob(f".{target.name}.*.building"):
             if time.time() - old.stat().st_mtime > _STALE_SECONDS:

@@ -134,8 +134,8 @@ def token_check(
 def verify_pixels(preprocess: Preprocess, gates: Gates) -> list[Check]:
     """Compare pixels with those that transformers gave for the same pictures, in levels.
 
-    They are recorded in ``engines/pixels.json``, by `vlmsearch.building.proof.pixel_record`. Empty where those of
-    another preprocessing are recorded alone.
+    They are recorded in ``engines/pixels.json``, as `vlmsearch.building.proof.sampled_pixels` picks them. Empty where
+    those of another preprocessing are recorded alone.
     """
     recorded = recorded_pixels().get(preprocess_name(preprocess))
     if recorded is None:

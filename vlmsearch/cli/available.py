@@ -111,12 +111,9 @@ def _cells(row: Row) -> list[str]:
     if is_wide():
         cells += [f"{size:,.0f}" if isinstance(size, float) else "", str(row["dim"] or ""), str(row["licence"])]
     cells.append(f"{best['score']:.1f} {_short_name(best['benchmark'])}" if best else "")
-    measured = row["measured"]
-    rates = measured if isinstance(measured, dict) else {}
-    for name in (*(["images_per_second"] if is_wide() else []), "texts_per_second"):
-        rate = rates.get(name)
-        cells.append("" if rate is None else f"{rate:,.0f}")
-    return cells
+    rates = row["measured"] if isinstance(row["measured"], dict) else {}
+    names = (*(["images_per_second"] if is_wide() else []), "texts_per_second")
+    return [*cells, *("" if rates.get(name) is None else f"{rates[name]:,.0f}" for name in names)]
 
 
 def _spoken(languages: object) -> str:

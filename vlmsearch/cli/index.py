@@ -93,15 +93,12 @@ def index(
                 report = upload_files(remote, given, retry_rejects=retry_rejects, strict=strict, on_progress=advance)
             elif cluster is not None:
                 from vlmsearch.integrations.ray import index as index_on_ray
-                from vlmsearch.registry import open_store, usual_encoder
 
                 advance = stack.enter_context(progress(None, quiet=is_quiet))
-                with open_store(chosen.store) as store:
-                    url = chosen.encoder or usual_encoder(store.name, store.manifest())
                 stack.enter_context(redirect_stdout(sys.stderr))  # Ray writes there
                 report = index_on_ray(
                     given,
-                    encoder=url,
+                    encoder=chosen.encoder,
                     store=chosen.store,
                     prune=prune,
                     retry_rejects=retry_rejects,

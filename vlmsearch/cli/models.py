@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from vlmsearch.cli.available import is_wide, show_available
 from vlmsearch.cli.common import command, is_terminal, json_option, option, print_json, print_table, short_path
+from vlmsearch.errors import ConfigError
 
 if TYPE_CHECKING:
     from vlmsearch.models.bundle import Bundle
@@ -17,9 +21,15 @@ if TYPE_CHECKING:
 
 @command()
 @option("--available", is_flag=True, help="List all models with their published quality, built or not.")
+@option("--remove", "removed", multiple=True, metavar="NAME", has_variable=False, help="Remove a model from the cache.")
 @json_option
-def models(available: bool, as_json: bool) -> None:
-    """List the built models with their size, accuracy and speed."""
+def models(available: bool, removed: tuple[str, ...], as_json: bool) -> None:
+    """List the built models with their size, accuracy and speed, or remove some."""
+    if removed and available:
+        raise click.UsageError("--remove removes models and --available lists them: give one of the two")
+    if removed:
+        _remove(removed, as_json=as_json)
+        return
     if available:
         show_available(as_json=as_json)
         return
@@ -29,7 +39,7 @@ def models(available: bool, as_json: bool) -> None:
     bundles, reranker_bundles = built_bundles(), built_rerankers()
     rows = [row for bundle in bundles for row in _rows(bundle)]
     rerankers = [row for bundle in reranker_bundles for row in _reranker_rows(bundle)]
-    names = {*(bundle.name for bundle in bundles), *(bundle.name for bundle in reranker_bundles)}
+    names = {bundle.name for bundle in (*bundles, *reranker_bundles)}
     missing = sorted({*recipe_names(), *recipe_names(RERANKER)} - names)
     engines = _engines()
     if as_json:
@@ -57,11 +67,46 @@ def models(available: bool, as_json: bool) -> None:
     console.print("Build one with `vlmsearch build MODEL`; `vlmsearch models --available` is the table to choose from.")
 
 
+def _remove(names: tuple[str, ...], *, as_json: bool) -> None:
+    """Remove what the cache holds of models, all or none, and print the sizes.
+
+    These are bundles, completed checkpoints and TensorRT engines.
+    """
+    from vlmsearch._util.files import folder_in_the_making
+    from vlmsearch._util.tables import suggest
+    from vlmsearch.models.bundle import cache_folder
+
+    folders = [*cache_folder().glob("bundles/[!.]*"), *cache_folder().glob("checkpoints/[!.]*")]
+    paths = [(re.sub("-[0-9a-f]{12}$", "", folder.name), folder) for folder in folders]
+    plans = [(str(engine["model"]), Path(str(engine["path"]))) for engine in _engines()]
+    paths += [(name, plan.with_suffix(suffix)) for name, plan in plans for suffix in (".json", ".plan")]
+    known = sorted({name for name, _ in paths})
+    for name in sorted(set(names).difference(known)):
+        raise ConfigError(
+            f"no model {name!r} in the cache; {suggest(name, known)}there are {', '.join(known) or 'none'}"
+        )
+    sizes = dict.fromkeys(names, 0)
+    for name, path in paths:
+        if name in sizes:
+            sizes[name] += sum(place.lstat().st_size for place in (path, *path.rglob("*")))
+            with folder_in_the_making(path, "remove it as its owner, while no process uses it") as aside:
+                os.replace(path, aside / path.name)  # at once: nobody opens half a model
+    rows: list[dict[str, object]] = [{"name": name, "megabytes": round(sizes[name] / 1e6, 1)} for name in sizes]
+    if as_json:
+        print_json({"removed": rows})
+    else:
+        _print_rows("removed", rows)
+
+
 _PROOFS = {
     "transformers": "comparison with transformers",
     "configuration": "comparison of its configuration, with random weights",
     "family": "comparison of its family, with random weights of other sizes",
 }
+
+
+_DIGITS = {"megabytes": 1, "cosine": 5, "overlap": 3, "images_per_second": 0, "texts_per_second": 0}
+"""The digits behind the point of each figure in the table."""
 
 
 def proof_in_words(bundle: Bundle | RerankerBundle) -> str:
@@ -170,21 +215,12 @@ def _print_models(rows: list[dict[str, object]]) -> None:
     names = ["model", "precision", "proof", "MB", "cosine", "top-10", "images/s", "texts/s"]
     lines = []
     for row in rows:
-        line = [
-            f"{row['name']} (forced)" if row["forced"] else str(row["name"]),
-            str(row["precision"]),
-            str(row["proof"]),
-        ]
-        for key, digits in (("megabytes", 1), ("cosine", 5), ("overlap", 3)):
-            line.append(_rounded(row[key], digits))
-        line += [_rounded(row[name], 0) for name in ("images_per_second", "texts_per_second")]
+        name = f"{row['name']} (forced)" if row["forced"] else str(row["name"])
+        figures = (_rounded(row[key], digits) for key, digits in _DIGITS.items())
+        line = [name, str(row["precision"]), str(row["proof"]), *figures]
         if is_wide():
-            dims = row["dims"]
-            line += [
-                " ".join(map(str, dims)) if isinstance(dims, list) else "",
-                str(row["domain"] or ""),
-                short_path(str(row["folder"])),
-            ]
+            dims = row["dims"] if isinstance(row["dims"], list) else []
+            line += [" ".join(map(str, dims)), str(row["domain"] or ""), short_path(str(row["folder"]))]
         lines.append(line)
     print_table(
         [*names, *(("dims", "made for", "folder") if is_wide() else ())], lines,
@@ -194,11 +230,8 @@ def _print_models(rows: list[dict[str, object]]) -> None:
 
 def _inputs_in_words(bundle: Bundle) -> str:
     """Return what INT8 and relevance of a bundle were made from."""
-    words = []
-    for what, origins in _inputs(bundle).items():
-        values = dict.fromkeys(map(str, origins.values()))
-        words += [f"{what} from {' and '.join(values)}"] if values else []
-    return ", ".join(words)
+    texts = {name: dict.fromkeys(map(str, origins.values())) for name, origins in _inputs(bundle).items()}
+    return ", ".join(f"{name} from {' and '.join(values)}" for name, values in texts.items() if values)
 
 
 def _print_rows(title: str, rows: list[dict[str, object]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +23,12 @@ from vlmsearch.cli.common import (
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import remote_url
-from vlmsearch.registry import DEFAULT_GENERATOR, usual_encoder
+from vlmsearch.registry import DEFAULT_GENERATOR
 from vlmsearch.types import Document, RemoteImage
 
 if TYPE_CHECKING:
     from vlmsearch.client import RemotePipeline
+    from vlmsearch.encoders.base import Encoder
     from vlmsearch.index import Index
     from vlmsearch.pipeline import Pipeline
     from vlmsearch.stores.base import Store
@@ -104,14 +105,13 @@ class IndexChoice:
         ``seen`` of the images and texts to index.
         """
         from vlmsearch.pipeline import Pipeline
-        from vlmsearch.registry import open_encoder, open_generator, open_store
+        from vlmsearch.registry import open_generator, open_store, open_usual_encoder
 
         with ExitStack() as stack:
             store = stack.enter_context(open_store(self.store))
             manifest = store.manifest() if create else need_manifest(store)
-            url = self.encoder or usual_encoder(store.name, manifest)
-            _build_first(url, [path for path in seen if isinstance(path, Path)])
-            encoder = stack.enter_context(open_encoder(url))
+            opening = partial(_built_encoder, calibrate=[path for path in seen if isinstance(path, Path)])
+            encoder = stack.enter_context(open_usual_encoder(self.encoder, store.name, manifest, opening))
             generator = stack.enter_context(open_generator(self.generator)) if self.generator else None
             yield Pipeline(encoder, store, generator, image_limits=self.image_limits)
 
@@ -128,14 +128,15 @@ class IndexChoice:
         return url is not None
 
 
-def _build_first(url: str, calibrate: Sequence[Path]) -> None:
-    """Build the models of an embedded encoder that are not built yet."""
+def _built_encoder(url: str, calibrate: Sequence[Path]) -> Encoder:
+    """Open an encoder. The models of an embedded one that are not built yet are built first."""
     from vlmsearch.models.bundle import find_bundles
-    from vlmsearch.registry import Url
+    from vlmsearch.registry import Url, open_encoder
 
     parts = Url.parse(url, "encoder")
     if parts.scheme == "onnx" and calibrate:
         find_bundles(parts.location, calibrate)
+    return open_encoder(url)
 
 
 def index_options(*names: str) -> Callable[[Callable[..., object]], Callable[..., object]]:

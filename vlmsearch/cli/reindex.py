@@ -25,7 +25,7 @@ from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
 from vlmsearch.cli.search_options import flag_of
 from vlmsearch.indexing.items import SourceOptions
-from vlmsearch.registry import open_encoder, open_store, usual_encoder
+from vlmsearch.registry import open_store, open_usual_encoder
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -67,7 +67,7 @@ def reindex(
             with ExitStack() as stack:
                 work: Callable[..., ReindexReport] = renew
                 if encoder or not is_earlier:
-                    model = stack.enter_context(open_encoder(encoder or usual_encoder(opened.name, manifest)))
+                    model = stack.enter_context(open_usual_encoder(encoder, opened.name, manifest))
                     if not ignore_space:
                         _check_room(opened, model)
                     work = partial(

@@ -74,10 +74,10 @@ def reindex(
     index was built with takes that back. ``image_limits`` is how large an image may be, and ``passages`` whether long
     texts are encoded in passages.
 
-    With the encoder that built the index, an index of an earlier format is renewed as by `renew`. Beside any other,
-    nothing is built then: texts that are longer than the model reads are encoded in passages, or without ``passages``
-    as wholes, where they are not. What others write meanwhile stays. To the next run over unchanged sources all
-    documents are unchanged.
+    With the encoder that built the index, an index of an earlier format, or with words of other rules, is renewed as by
+    `renew`. Beside any other, nothing is built then: texts that are longer than the model reads are encoded in
+    passages, or without ``passages`` as wholes, where they are not. What others write meanwhile stays. To the next run
+    over unchanged sources all documents are unchanged.
     """
     options = IndexOptions(
         retry_rejects=True, on_progress=on_progress, image_limits=image_limits, keep_labels=False, passages=passages
@@ -92,12 +92,12 @@ def reindex(
 
 
 def opened_earlier(store: Store) -> bool:
-    """Return whether an index is of an earlier format. Such a one is opened, too, to renew it."""
+    """Return whether an index is of an earlier format, or has words of other rules. Both are opened to be renewed."""
     return isinstance(store, GenerationalStore) and store.open_earlier()
 
 
 def renew(store: Store, *, on_progress: Callable[[int], None] | None = None) -> ReindexReport:
-    """Copy an index of an earlier format into one beside it, and switch to that.
+    """Copy an index that `opened_earlier` is true of into one beside it, and switch to that.
 
     It does so as `reindex`, and encodes nothing. Processes of the earlier version that have the old index open go on
     searching it until `drop_old`.

@@ -37,7 +37,7 @@ from vlmsearch.indexing.metadata import update_documents
 from vlmsearch.integrations.sentence_transformers import choose_space
 from vlmsearch.media.images import format_of
 from vlmsearch.pipeline import Pipeline
-from vlmsearch.registry import open_encoder, open_store
+from vlmsearch.registry import open_encoder, open_store, open_usual_encoder
 from vlmsearch.search.arrange import diversify
 from vlmsearch.search.options import MAX_PAGE, SearchOptions
 from vlmsearch.stores.base import Store, WordSearch, check_manifest
@@ -50,6 +50,7 @@ from vlmsearch.types import (
     Field,
     Hit,
     ImageSource,
+    Manifest,
     Match,
     MetadataChange,
     Passage,
@@ -201,10 +202,13 @@ class FrameworkIndex(Closable):
 
     Args:
         store: The URL of the store; or an open pipeline, which its owner closes.
-        encoder: The URL of the encoder of texts and images; None where vectors are given.
+        encoder: The URL of the encoder of texts and images; None for the one that built the index, or for given
+            vectors.
         dim: The length of given vectors; None for that of the first ones.
         image_folder: The folder for bytes, a file a document.
         passages: Whether texts that are longer than the model reads are encoded in passages.
+        is_encoding: Whether a new index has the default encoder where neither of the two is named; else vectors are
+            given.
 
     Raises:
         ConfigError: Two of a pipeline, an encoder and a length of given vectors are named.
@@ -225,12 +229,15 @@ class FrameworkIndex(Closable):
         dim: int | None = None,
         image_folder: str | Path | None = None,
         passages: bool = False,
+        is_encoding: bool = False,
     ) -> None:
         if encoder is not None and dim is not None:
             raise ConfigError(f"vectors come from {encoder!r} or are given, of length {dim}: name one of the two")
         if isinstance(store, Pipeline) and (encoder, dim) != (None, None):
             raise ConfigError("a pipeline has an encoder: name no other one, and no length of vectors")
         self._source, self._encoder, self._dim, self._passages = store, encoder, dim, passages
+        self._is_encoding = is_encoding
+        self._manifest: Manifest | None = None
         self._folder = None if image_folder is None else expand_home(image_folder).absolute()
         self._lock = threading.RLock()
         self._store: Store | None = None
@@ -255,14 +262,19 @@ class FrameworkIndex(Closable):
             return self._source
         with self._lock:
             if self._pipeline is None:
-                encoder = open_encoder(self._encoder) if self._encoder is not None else self._external_encoder()
+                encoder = self._open_encoder()
                 self._pipeline = None if encoder is None else Pipeline(encoder, self.store)
             return self._pipeline
 
     @property
     def gives_vectors(self) -> bool:
         """Return whether the framework gives the vectors."""
-        return self._encoder is None and not isinstance(self._source, Pipeline)
+        if self._encoder is not None or isinstance(self._source, Pipeline):
+            return False
+        self._manifest = self._manifest or (self.store.manifest() if self._dim is None else None)
+        if self._manifest is None:
+            return self._dim is not None or not self._is_encoding
+        return all(space.name == EMBEDDING.space for space in self._manifest.spaces)
 
     def close(self) -> None:
         """Close what was opened here, the store and the encoder; the next call opens them anew."""
@@ -270,13 +282,15 @@ class FrameworkIndex(Closable):
             for part in (self._store, self._pipeline):
                 if part is not None:
                     stack.callback(part.close)
-            self._store = self._pipeline = None
+            self._store = self._pipeline = self._manifest = None
 
-    def _external_encoder(self) -> ExternalEncoder | None:
-        """Return the stand-in for the model elsewhere.
+    def _open_encoder(self) -> Encoder | None:
+        """Open the encoder, or the stand-in for the model elsewhere.
 
-        Where the index has vectors of this length, it has the name of their model.
+        Where the index has vectors of this length, the latter has the name of their model.
         """
+        if not self.gives_vectors:
+            return open_usual_encoder(self._encoder, self.store.name, self._manifest)
         manifest = self.store.manifest()
         if manifest is None:
             return None if self._dim is None else ExternalEncoder(self._dim)

@@ -84,8 +84,8 @@ class VlmsearchDocumentStore(_Component):
     Args:
         store: The URL of the index, such as ``sqlite:./index`` or ``postgresql://host/photos``.
         encoder: The URL of the encoder for documents that are written, with their texts and images. None for
-            ``onnx:default``, or for given vectors where ``embedding_dim`` is given. With an encoder, the ``embedding``
-            of a document is not kept.
+            the one that built the index, for ``onnx:default`` in a new one, or for given vectors where
+            ``embedding_dim`` is given. With an encoder, the ``embedding`` of a document is not kept.
         embedding_dim: The length of vectors that embedders make.
         image_folder: The folder for the bytes of documents.
         file_path_meta_field: The key of the metadata that names the image file of a document without bytes.
@@ -113,9 +113,13 @@ class VlmsearchDocumentStore(_Component):
     passages: bool = False
 
     def __post_init__(self) -> None:
-        chosen = DEFAULT_ENCODER if self.encoder is None and self.embedding_dim is None else self.encoder
         self.index = FrameworkIndex(
-            self.store, encoder=chosen, dim=self.embedding_dim, image_folder=self.image_folder, passages=self.passages
+            self.store,
+            encoder=self.encoder,
+            dim=self.embedding_dim,
+            image_folder=self.image_folder,
+            passages=self.passages,
+            is_encoding=True,
         )
 
     def close(self) -> None:

@@ -660,7 +660,7 @@ class VlmsearchRetriever(BaseRetriever):
         k: The most documents.
         filter: A filter on metadata: see `vlmsearch.stores.filters`.
         min_score: The least relevance, from 0 to 1; by default that of the index.
-        search_kwargs: More keyword arguments of `Pipeline.search`, such as ``{"rerank": "onnx:default"}``.
+        search_kwargs: More keyword arguments of `Pipeline.search`, such as ``{"rerank": "onnx:demo-reranker"}``.
         image_key: The key of a document's metadata with the path of its image.
         score_key: The key of the metadata to put the relevance under; None for none.
 

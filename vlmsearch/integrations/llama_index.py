@@ -81,8 +81,8 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
 
     Args:
         store: The URL of the index, such as ``sqlite:./index`` or ``postgresql://host/photos``.
-        encoder: The URL of the encoder for texts and images of nodes that are added; None where an embedding model of
-            LlamaIndex makes the vectors.
+        encoder: The URL of the encoder for texts and images of nodes that are added; None for the one
+            that built the index. In a new one, an embedding model of LlamaIndex makes the vectors then.
         embedding_dim: The length of these vectors; None for that of the first ones.
         image_folder: The folder for images that nodes hold as bytes.
         min_score: The lowest relevance of a node where nodes are encoded here, from 0 to 1; None for that of the index.
@@ -109,11 +109,11 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
     _index: FrameworkIndex = PrivateAttr()
 
     def __init__(self, store: str = DEFAULT_STORE, **options: Any) -> None:
-        options["is_embedding_query"] = options.get("encoder") is None
         super().__init__(**{"store": store, **options})
         self._index = FrameworkIndex(
             store, encoder=self.encoder, dim=self.embedding_dim, image_folder=self.image_folder, passages=self.passages
         )
+        self.is_embedding_query = self._index.gives_vectors
 
     @classmethod
     def class_name(cls) -> str:
@@ -146,7 +146,7 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
             ConfigError: A node holds the bytes of an image, and there is no ``image_folder``.
         """
         nodes = list(nodes)
-        self._index.write([_from_node(node, with_vector=self.encoder is None) for node in nodes])
+        self._index.write([_from_node(node, with_vector=self.is_embedding_query) for node in nodes])
         return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -212,12 +212,12 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
         mode, limit = query.mode, query.similarity_top_k
         if mode in (VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE):
             matches = self._by_words(query, query.sparse_top_k or limit)
-        elif mode == VectorStoreQueryMode.DEFAULT or (self.encoder is not None and mode in _HYBRID):
+        elif mode == VectorStoreQueryMode.DEFAULT or (not self.is_embedding_query and mode in _HYBRID):
             matches = self._by_vector(query, limit)  # a store that encodes looks for words, too
         elif mode in _HYBRID:
             sparse = self._by_words(query, query.sparse_top_k or limit)
             matches = _merged(self._by_vector(query, limit), sparse, query.alpha, query.hybrid_top_k or limit)
-        elif mode == VectorStoreQueryMode.MMR and self.encoder is None:
+        elif mode == VectorStoreQueryMode.MMR and self.is_embedding_query:
             matches = self._diverse(query, limit, kwargs.get("mmr_threshold", query.mmr_threshold))
         else:
             raise ConfigError(
@@ -269,7 +269,7 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
 
     def _by_vector(self, query: VectorStoreQuery, limit: int) -> Ranking:
         narrowed = _query_filter(query)
-        if self.encoder is not None:
+        if not self.is_embedding_query:
             return self._index.search(query.query_str, limit=limit, filter=narrowed, min_score=self.min_score)
         if query.query_embedding is None:
             raise InvalidInputError("empty", f"a query of the mode {query.mode.value!r} has a vector: query_embedding")
@@ -466,7 +466,7 @@ class VlmsearchMultiModalRetriever(MultiModalRetriever):
         similarity_top_k: int = 10,
         filters: MetadataFilters | None = None,
     ) -> None:
-        if vector_store.encoder is None:
+        if vector_store.is_embedding_query:
             raise ConfigError("this retriever takes a VlmsearchNodeStore with an `encoder`, such as onnx:default")
         self.vector_store = vector_store
         self.similarity_top_k = similarity_top_k

@@ -53,7 +53,7 @@ from vlmsearch.indexing.sources import Paths, file_name, read_unit
 from vlmsearch.media.images import IMAGE_SUFFIXES
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import to_pixels
-from vlmsearch.registry import open_encoder, open_store
+from vlmsearch.registry import open_encoder, open_store, usual_encoder
 from vlmsearch.stores.base import Store
 from vlmsearch.types import Document, ImageSource, IndexReport, Record, Reject, Space, Stamp, encodes_images, is_id
 
@@ -115,7 +115,7 @@ class RayOptions:
 def index(
     paths: str | Path | Iterable[str | Path] | Paths,
     *,
-    encoder: str,
+    encoder: str | None = None,
     store: str,
     prune: bool = False,
     retry_rejects: bool = False,
@@ -131,7 +131,7 @@ def index(
 
     Args:
         paths: As for `Pipeline.index`.
-        encoder: The URL of an encoder, which each worker opens.
+        encoder: The URL of an encoder, which each worker opens; None for the one that built the index, or the default.
         store: The URL of a store. One that is files, such as ``sqlite:``, is on the machine of the caller.
         prune: Remove the documents that came from these folders and tables and are there no longer.
         retry_rejects: Try those that were rejected again, too.
@@ -158,8 +158,10 @@ def index(
     source = given if isinstance(given, Paths) else Paths(list(given))
     if replace(source.options, follow_links=True, passages=True, columns=None) != NO_OPTIONS:
         raise ConfigError("a cluster reads images, texts and tables: index files of several documents on one machine")
+    with open_store(store) as opened:
+        url = encoder or usual_encoder(opened.name, opened.manifest())
     settings = _Settings(
-        encoder,
+        url,
         store,
         os.getcwd(),
         IndexOptions(

@@ -18,7 +18,7 @@ from vlmsearch._util.closable import Closable
 from vlmsearch.encoders.batching import Batch, BatchingEncoder
 from vlmsearch.errors import ConfigError
 from vlmsearch.pipeline import Pipeline
-from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store, usual_encoder
+from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store, open_usual_encoder
 from vlmsearch.server.errors import Json
 from vlmsearch.server.images import Thumbnails, Uploads
 from vlmsearch.server.jobs import Jobs
@@ -112,8 +112,8 @@ class Service(Closable):
                         f"no index at {store.name}: make one with "
                         f"`vlmsearch index PATHS --store {shlex.quote(index.store)}`, or give `encoder` for a new one"
                     )
-                url = index.encoder or usual_encoder(f"the index {name}", manifest)
-                encoder = parts.open(service._open_encoder, url)
+                opening = partial(parts.open, service._open_encoder)
+                encoder = open_usual_encoder(index.encoder, f"the index {name}", manifest, opening)
                 generator = parts.open(open_generator, index.generator) if index.generator else None
                 reranker = parts.open(open_reranker, index.reranker) if index.reranker else None
                 limits = settings.image_limits

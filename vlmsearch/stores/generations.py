@@ -13,7 +13,8 @@ meanwhile leaves the old generation in use, complete and frozen, until the next 
 those of the documents of one generation.
 
 A class whose tables have changed has another ``format``. It opens an index of an earlier format only to renew it: the
-new generation is filled from the old one, which processes of the earlier version go on reading.
+new generation is filled from the old one, which processes of the earlier version go on reading. ``terms`` says which
+rules made the words of a generation. One with words of other rules is searched with a warning, and renewed likewise.
 
 The row ``next`` names the run that builds it. Whoever takes it over puts the name of its own run there, and the writes
 of the run before fail. ``garbage`` in a row lists generations that are still to be removed. ``revision`` differs after
@@ -25,6 +26,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 from vlmsearch._util.frozen import FrozenDict
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, IndexMismatchError, one_line
 from vlmsearch.stores.base import Store, check_manifest, check_tuning, space_of
+from vlmsearch.stores.terms import other_rules, rules_of
 from vlmsearch.types import Manifest, Record, Space
 
 if TYPE_CHECKING:
@@ -42,7 +45,12 @@ if TYPE_CHECKING:
 
 Slot = str
 """``index`` or ``next``."""
-_OF_A_GENERATION = ("format", "kind", "generation", "created", "fingerprint", "spaces", "language", "statistics")
+_RENEWAL = "run `vlmsearch reindex --store URL`, which renews them"
+_OF_GENERATION = ("format", "kind", "generation", "created", "fingerprint", "spaces", "language", "statistics", "terms")
+
+
+class EarlierWordsWarning(UserWarning):
+    """A notice that other rules than those of this version made the words of an index."""
 
 
 class GenerationalStore(Store):
@@ -133,11 +141,11 @@ class GenerationalStore(Store):
 
     def _begin(self, fingerprint: str, spaces: Sequence[Space]) -> dict[str, Any]:
         """Return the row of a new generation."""
-        now = datetime.now(timezone.utc).isoformat()
         described = [[space.name, space.dim, sorted(space.modalities)] for space in spaces]
-        row = {"format": self.format, "kind": self.kind, "generation": self._next_generation(), "created": now}
         language = self._language or (self._opened.language if self._opened else "") or self.default_language
-        return {**row, "fingerprint": fingerprint, "spaces": described, "language": language}
+        row = {"format": self.format, "kind": self.kind, "generation": self._next_generation(), "spaces": described}
+        words = {"language": language, "terms": rules_of(language)}
+        return {**row, **words, "fingerprint": fingerprint, "created": datetime.now(timezone.utc).isoformat()}
 
     def manifest(self) -> Manifest | None:
         """Return the manifest, with tuning and statistics of this moment: None where there is no index yet."""
@@ -161,12 +169,26 @@ class GenerationalStore(Store):
                         )
                     self.opened(manifest, row["generation"])
                     self._row, self._opened = row, manifest
+                    if not self._opens_earlier and (made_by := self.other_rules()):
+                        message = f"{self.name} has words {made_by}: searches may miss some until you {_RENEWAL}"
+                        warnings.warn(message, EarlierWordsWarning, stacklevel=2)
             return self._opened
 
     def open_earlier(self) -> bool:
-        """Return whether the index is of an earlier format. Such a one is opened, too, to renew it."""
+        """Return whether the index is of an earlier format or has words of other rules.
+
+        One of an earlier format is opened, too, to renew it.
+        """
         self._opens_earlier = True
-        return self.as_opened() is not None and (self._row or {})["format"] != self.format
+        return self.as_opened() is not None and ((self._row or {})["format"] != self.format or bool(self.other_rules()))
+
+    def other_rules(self) -> str:
+        """Say which rules made the words, where they are not those of today: "" where they are."""
+        return other_rules(self.words_by(), self.needed().language) if self.as_opened() else ""
+
+    def words_by(self) -> str:
+        """Return which rules made the words. An index of before they were noted has those of this version."""
+        return str((self._row or {}).get("terms", rules_of(self.needed().language)))
 
     def _read(self, row: Mapping[str, Any]) -> Manifest:
         if row.get("format") not in range(1, self.format + 1):
@@ -209,7 +231,8 @@ class GenerationalStore(Store):
     def describe(self) -> dict[str, str]:
         """Describe the store to people, by names and values."""
         row = self.read_slot(self._slot) or {}
-        return {"frozen": self._why_frozen(row)} if "change" in row else {}
+        terms = {"terms": f"{made_by}: {_RENEWAL}"} if (made_by := self.other_rules()) else {}
+        return {"frozen": self._why_frozen(row), **terms} if "change" in row else terms
 
     def tune(self, values: Mapping[str, float]) -> None:
         """Replace the tuning of the index that is open here, in one step."""
@@ -435,7 +458,8 @@ class GenerationalStore(Store):
     def _is_of(self, row: Mapping[str, Any], fingerprint: str, spaces: Sequence[Space]) -> bool:
         manifest = self._read(row)
         is_same = manifest.fingerprint == fingerprint and set(manifest.spaces) == set(spaces)
-        return is_same and row["format"] == self.format
+        here = rules_of(manifest.language)
+        return is_same and (row["format"], row.get("terms", here)) == (self.format, here)
 
 
 def _next_row(built: Store) -> Mapping[str, Any]:
@@ -447,7 +471,7 @@ def _next_row(built: Store) -> Mapping[str, Any]:
 
 def _generation_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a row that describes its generation alone."""
-    return {name: row[name] for name in _OF_A_GENERATION if name in row}
+    return {name: row[name] for name in _OF_GENERATION if name in row}
 
 
 def _tuning(row: Mapping[str, Any]) -> Mapping[str, float]:

@@ -289,17 +289,42 @@ def words_of(document: Document) -> str:
 
 
 @cache
-def stemmer_release() -> str:
-    """Return the release of the stemmer, and the number of the rules for codes.
+def rules_of(language: str) -> str:
+    """Return which rules make the words of an index: the release of the stemmer, and the number of those for codes.
 
     Others may make other terms.
 
+    Args:
+        language: The index's.
+
     Returns:
-        Such as ``snowballstemmer 3.1.0, codes 2``.
+        Such as ``snowballstemmer 3.1.0, codes 2``; "" for an index without words, or with words as they are.
+
+    Example:
+        >>> rules_of("none")
+        ''
     """
     from importlib.metadata import version
 
-    return f"snowballstemmer {version('snowballstemmer')}, codes 2"
+    return "" if language in ("", NONE) else f"snowballstemmer {version('snowballstemmer')}, codes 2"
+
+
+def other_rules(made_by: str, language: str) -> str:
+    """Say which rules made the words of an index, where they are not those of today.
+
+    Args:
+        made_by: The `rules_of` the version that made them.
+        language: The index's.
+
+    Returns:
+        Part of a sentence; "" where the rules are the same.
+
+    Example:
+        >>> other_rules("snowballstemmer 2.2.0", "none")
+        'made by snowballstemmer 2.2.0, and here is none'
+    """
+    here = rules_of(language)
+    return "" if made_by == here else f"made by {made_by or 'an unknown stemmer'}, and here is {here or 'none'}"
 
 
 def plain_words(text: str) -> list[str]:

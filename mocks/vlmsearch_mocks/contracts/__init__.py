@@ -30,7 +30,7 @@ pytest.register_assert_rewrite(
     )
 )
 
-from vlmsearch_mocks.contracts.documents import DocumentsSuite  # noqa: E402 - after asserts are made to explain
+from vlmsearch_mocks.contracts.documents import DocumentsSuite, IndexSuite  # noqa: E402 - asserts are to explain
 from vlmsearch_mocks.contracts.encoder import EncoderContract  # noqa: E402
 from vlmsearch_mocks.contracts.generator import GeneratorContract  # noqa: E402
 from vlmsearch_mocks.contracts.metadata import MetadataSuite  # noqa: E402
@@ -42,8 +42,11 @@ from vlmsearch_mocks.contracts.tuning import TuningContract  # noqa: E402
 from vlmsearch_mocks.contracts.words import WordsContract  # noqa: E402
 
 
-class StoreContract(DocumentsSuite, MetadataSuite, PassagesSuite, SearchSuite):
+class StoreContract(IndexSuite, PassagesSuite, MetadataSuite, SearchSuite, DocumentsSuite):
     """Every sentence of `Store`; ``durable`` and ``recall`` say what the store is.
+
+    pytest runs the last of these suites first. So tests come from the simple to the composed, and the first that fails
+    names the fault.
 
     ``durable``: it finds what it had after `close`. ``recall``: the least share of the true neighbours among those
     that it finds in collections of thousands, 1 for exact search.

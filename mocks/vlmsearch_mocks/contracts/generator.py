@@ -37,14 +37,14 @@ class GeneratorContract(ABC):
     def test_it_says_what_it_is(self, generator: Generator) -> None:
         assert generator.name
 
+    def test_the_likeliest_text_is_always_the_same(self, generator: Generator) -> None:
+        assert len({generator.generate(PROMPTS[0], LIKELIEST) for _ in range(3)}) == 1
+
     @pytest.mark.parametrize("prompt", PROMPTS, ids=["question", "unicode", "long"])
     def test_the_pieces_are_the_whole_text(self, generator: Generator, prompt: str) -> None:
         pieces = list(generator.stream(prompt, LIKELIEST))
         assert all(isinstance(piece, str) and piece for piece in pieces)
         assert "".join(pieces) == generator.generate(prompt, LIKELIEST)
-
-    def test_the_likeliest_text_is_always_the_same(self, generator: Generator) -> None:
-        assert len({generator.generate(PROMPTS[0], LIKELIEST) for _ in range(3)}) == 1
 
     def test_options_may_be_left_out(self, generator: Generator) -> None:
         assert generator.generate(PROMPTS[0])

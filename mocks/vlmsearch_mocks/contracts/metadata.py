@@ -32,6 +32,15 @@ def _read(store: Store, ids: Sequence[str]) -> list[MetadataChange]:
 class MetadataSuite(StoreSuite):
     """Changing metadata, and nothing that others have written since they were read."""
 
+    def test_a_change_undoes_nothing_that_was_written_since(self, store: Store) -> None:
+        """Check that a document which was written after it was read stays as it was written."""
+        store.upsert(make_records(1))
+        changes = _read(store, ["id-0"])
+        (newer,) = make_records(1, metadata=[{"number": 50}])
+        store.upsert([newer])
+        store.update_metadata(changes)
+        assert store.get(["id-0"]) == [newer.document]
+
     def test_metadata_are_replaced_and_vectors_stay_bit_for_bit(self, store: Store) -> None:
         """Check that metadata and the digest alone change.
 
@@ -61,6 +70,53 @@ class MetadataSuite(StoreSuite):
             assert [hit.id for hit in store.search_words("3", limit=9, where=_COLOUR).hits] == ["id-3"]
             assert len(store.search_words("text", limit=40).hits) == 30
 
+    def test_a_deleted_document_does_not_come_back(self, store: Store) -> None:
+        """Nor does one that was never there; the others of the batch are changed."""
+        store.upsert(make_records(4))
+        changes = _read(store, ["id-0", "id-1", "id-2"])
+        strange = replace(changes[0], document=replace(changes[0].document, id="never"))
+        store.delete(["id-1"])
+        assert store.update_metadata([*changes, strange]) == ["id-0", "id-2"]
+        assert sorted(store.ids()) == ["id-0", "id-2", "id-3"]
+        assert len(store) == 3
+        query = make_records(4)[1].vectors[IMAGE][None]
+        assert {hit.id for hit in store.search(IMAGE, query, limit=9)[0]} == {"id-0", "id-2", "id-3"}
+
+    def test_what_others_changed_since_is_left_as_it_is(self, store: Store) -> None:
+        """Check that other changes win over one that was read before them.
+
+        These are updates and changes of metadata or of the stamp alone.
+        """
+        store.upsert(make_records(5))
+        changes = _read(store, [f"id-{i}" for i in range(5)])
+        new = make_records(3, seed=9)
+        updated = replace(new[0], document=replace(new[0].document, text="new", metadata={"number": 50}))
+        restamped = replace(make_records(5)[1], stamp=Stamp("another", "source 1"))
+        store.upsert([updated, restamped])
+        other = replace(changes[2], metadata={"number": 60}, digest=changes[2].stamp.digest)
+        assert store.update_metadata([other]) == ["id-2"]
+        assert store.update_metadata(changes) == ["id-3", "id-4"]
+        records = {record.document.id: record for record in store.records([f"id-{i}" for i in range(5)])}
+        assert [records[f"id-{i}"].document.metadata for i in range(3)] == [
+            {"number": 50},
+            {"number": 1},
+            {"number": 60},
+        ]
+        assert (records["id-0"].document.text, records["id-1"].stamp.digest) == ("new", "another")
+        query = new[0].vectors[IMAGE][None]
+        assert store.search(IMAGE, query, limit=1)[0][0].id == "id-0"
+
+    def test_nothing_is_changed_where_some_metadata_do_not_fit(self, store: Store) -> None:
+        """Check that all changes that do not fit are named."""
+        store.upsert(make_records(3))
+        first, second, third = _read(store, ["id-0", "id-1", "id-2"])
+        wrong = [replace(read, metadata={"$no": 1}) for read in (first, third)]
+        with pytest.raises(InvalidBatchError) as caught:
+            store.update_metadata([wrong[0], second, wrong[1]])
+        assert sorted(caught.value.items) == [0, 2]
+        assert [document.metadata for document in store.get(["id-0", "id-1"])] == [{"number": 0}, {"number": 1}]
+        assert store.update_metadata([]) == []
+
     def test_a_change_may_bring_a_text_with_its_vectors(self, store: Store) -> None:
         """Check that words and vectors find the new text, and that what others changed since stays."""
         records = make_records(6, (IMAGE, TEXT))
@@ -89,53 +145,6 @@ class MetadataSuite(StoreSuite):
         if isinstance(store, WordSearch):
             assert {hit.id for hit in store.search_words("zebra", limit=9).hits} == set(done)
         assert len(store) == 6
-
-    def test_what_others_changed_since_is_left_as_it_is(self, store: Store) -> None:
-        """Check that other changes win over one that was read before them.
-
-        These are updates and changes of metadata or of the stamp alone.
-        """
-        store.upsert(make_records(5))
-        changes = _read(store, [f"id-{i}" for i in range(5)])
-        new = make_records(3, seed=9)
-        updated = replace(new[0], document=replace(new[0].document, text="new", metadata={"number": 50}))
-        restamped = replace(make_records(5)[1], stamp=Stamp("another", "source 1"))
-        store.upsert([updated, restamped])
-        other = replace(changes[2], metadata={"number": 60}, digest=changes[2].stamp.digest)
-        assert store.update_metadata([other]) == ["id-2"]
-        assert store.update_metadata(changes) == ["id-3", "id-4"]
-        records = {record.document.id: record for record in store.records([f"id-{i}" for i in range(5)])}
-        assert [records[f"id-{i}"].document.metadata for i in range(3)] == [
-            {"number": 50},
-            {"number": 1},
-            {"number": 60},
-        ]
-        assert (records["id-0"].document.text, records["id-1"].stamp.digest) == ("new", "another")
-        query = new[0].vectors[IMAGE][None]
-        assert store.search(IMAGE, query, limit=1)[0][0].id == "id-0"
-
-    def test_a_deleted_document_does_not_come_back(self, store: Store) -> None:
-        """Nor does one that was never there; the others of the batch are changed."""
-        store.upsert(make_records(4))
-        changes = _read(store, ["id-0", "id-1", "id-2"])
-        strange = replace(changes[0], document=replace(changes[0].document, id="never"))
-        store.delete(["id-1"])
-        assert store.update_metadata([*changes, strange]) == ["id-0", "id-2"]
-        assert sorted(store.ids()) == ["id-0", "id-2", "id-3"]
-        assert len(store) == 3
-        query = make_records(4)[1].vectors[IMAGE][None]
-        assert {hit.id for hit in store.search(IMAGE, query, limit=9)[0]} == {"id-0", "id-2", "id-3"}
-
-    def test_nothing_is_changed_where_some_metadata_do_not_fit(self, store: Store) -> None:
-        """Check that all changes that do not fit are named."""
-        store.upsert(make_records(3))
-        first, second, third = _read(store, ["id-0", "id-1", "id-2"])
-        wrong = [replace(read, metadata={"$no": 1}) for read in (first, third)]
-        with pytest.raises(InvalidBatchError) as caught:
-            store.update_metadata([wrong[0], second, wrong[1]])
-        assert sorted(caught.value.items) == [0, 2]
-        assert [document.metadata for document in store.get(["id-0", "id-1"])] == [{"number": 0}, {"number": 1}]
-        assert store.update_metadata([]) == []
 
     def test_an_index_that_is_not_there_has_nothing_to_change(self, tmp_path: Path) -> None:
         """Check that nothing is made."""

@@ -432,3 +432,12 @@ def test_recall_is_measured_and_equal_vectors_are_named(chroma_address: str) -> 
             assert " passes " in text
         store.delete([r.document.id for r in same])
         assert store.check().identical == ()
+
+
+# ---- the client alone
+
+
+def test_the_client_alone_opens_an_index(chroma_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chromadb.config, "is_thin_client", True)  # as the package chromadb-client says of itself
+    with open_store(f"chroma://{chroma_address}/client-alone") as store:
+        assert store.manifest() is None

@@ -9,8 +9,11 @@ from vlmsearch_mocks.contracts.records import SPACES
 from vlmsearch_mocks.contracts.words import bm25, ids_of, make_record
 
 from vlmsearch import ConfigError, IndexMismatchError
+from vlmsearch.indexing.reindex import opened_earlier, renew
 from vlmsearch.registry import open_store
+from vlmsearch.stores import generations, terms
 from vlmsearch.stores.filters import parse_filter
+from vlmsearch.stores.generations import EarlierWordsWarning
 from vlmsearch.stores.mongodb import words as mongo_words
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb.words import term_fields
@@ -169,6 +172,25 @@ def test_words_of_an_earlier_version_are_refused_until_they_are_renewed(
             store.bind("e", SPACES)
             assert not any("words" in row for row in rows.find())
         assert earlier not in rows.index_information()
+
+
+def test_words_of_another_stemmer_are_told_and_renewed(mongo_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    location = f"//{mongo_address}/stemmer"
+    with monkeypatch.context() as earlier, MongoStore(location) as store:
+        earlier.setattr(generations, "rules_of", lambda _: "snowballstemmer 1.0")
+        earlier.setattr(terms, "_codes", lambda *_: [])
+        store.bind("e", SPACES)
+        store.upsert([make_record("part", "the valve 7731.22.05 leaks")])
+    with MongoStore(location) as store:
+        with pytest.warns(EarlierWordsWarning, match="made by snowballstemmer 1.0, and here is .*vlmsearch reindex"):
+            assert ids_of(store, "77312205") == []
+        assert "made by snowballstemmer 1.0" in store.describe()["terms"]
+        assert opened_earlier(store)
+        assert renew(store).switched
+    with MongoStore(location) as store:
+        assert not opened_earlier(store)
+        assert "terms" not in store.describe()
+        assert ids_of(store, "77312205") == ["part"]
 
 
 def test_an_index_made_before_ranks_no_words_until_it_is_built_anew(

@@ -1,5 +1,6 @@
 """Connections to PostgreSQL: passwords, TLS, roles, time limits, and servers that go and come back."""
 
+import json
 import socket
 import ssl
 import threading
@@ -10,10 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
 import trustme
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from vlmsearch_mocks import MockEncoder
 from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records, unit_vectors
@@ -22,12 +25,15 @@ from tests.support.cli import assert_one_line, run
 from tests.support.forks import forked, in_a_child
 from tests.support.postgres_servers import ADMIN, PostgresServer, execute, postgres_folder, postgres_server
 from tests.support.servers import free_port
+from tests.support.service import serving
 from tests.support.tls_front import tls_front
-from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, Pipeline
+from vlmsearch import BackendError, BackendUnavailableError, ConfigError, Document, Pipeline, Store
 from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import OperationCancelledError
 from vlmsearch.indexing.reindex import drop_old, reindex
+from vlmsearch.integrations.framework_index import FrameworkIndex
 from vlmsearch.registry import open_store
+from vlmsearch.server.settings import IndexSettings, ServerSettings
 from vlmsearch.stores.postgresql.connection import READING, PostgresAddress, PostgresOptions, Session, connect
 from vlmsearch.stores.postgresql.store import PostgresStore
 
@@ -45,9 +51,10 @@ def authority() -> trustme.CA:
 def server() -> Iterator[PostgresServer]:
     """A PostgreSQL that asks all but its administrator for a password."""
     with postgres_folder() as folder:
-        found = PostgresServer(folder)
+        found = PostgresServer(folder, {"unix_socket_directories": str(folder)})
         found.prepare()
-        hosts = f"host all {ADMIN} 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
+        hosts = f"local all {ADMIN} trust\nlocal all all scram-sha-256\n"
+        hosts += f"host all {ADMIN} 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
         (found.data / "pg_hba.conf").write_text(hosts)
         try:
             found.start()
@@ -162,6 +169,216 @@ def test_a_server_that_is_not_there_is_named_with_the_operation() -> None:
         message = rf"^postgresql://{address}/db could not be reached to look for the index: .*refused"
         with pytest.raises(BackendUnavailableError, match=message):
             store.manifest()
+
+
+# ---- the URL in a variable, and sockets
+
+
+def _store_of_variable(value: str, monkeypatch: pytest.MonkeyPatch, options: str = "") -> Store:
+    monkeypatch.setenv("APP_DATABASE_URL", value)
+    return open_store(f"postgresql:env:APP_DATABASE_URL{options}")
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql"])
+def test_the_url_in_a_variable_has_the_password_and_nothing_shows_it(
+    scheme: str, server: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{scheme}://writer:{SECRET}@127.0.0.1:{server.port}/{database}?sslmode=prefer&connect_timeout=9"
+    with _store_of_variable(f"{url}&application_name=photos-app", monkeypatch, "?table=photos") as store:
+        store.bind("e", SPACES)
+        store.upsert(RECORDS)
+        assert len(store) == 20
+        assert store.name == f"postgresql://writer@127.0.0.1:{server.port}/{database}?table=photos"
+        assert "photos-app" in str(all_sessions(server))
+        assert SECRET not in f"{vars(store)!r}{PostgresAddress.parse('env:APP_DATABASE_URL')!r}{store.describe()}"
+
+
+def all_sessions(server: PostgresServer) -> list[Any]:
+    """The names of the applications that are connected."""
+    with psycopg.connect(server.conninfo("postgres")) as session:
+        return session.execute("SELECT application_name FROM pg_stat_activity").fetchall()
+
+
+def test_a_password_in_a_variable_may_have_any_character(
+    server: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    password = "a/b@c?d#e%f g'h\\"
+    execute(server.conninfo(database), "CREATE ROLE odd LOGIN", "GRANT USAGE ON SCHEMA extensions TO odd")
+    with psycopg.connect(server.conninfo("postgres"), autocommit=True) as session:
+        session.execute(sql.SQL("ALTER ROLE odd PASSWORD {}").format(password))
+    try:
+        with _store_of_variable(
+            f"postgres://odd:{quote(password, safe='')}@127.0.0.1:{server.port}/{database}", monkeypatch
+        ) as store:
+            assert store.manifest() is None
+        wrong = f"postgres://odd:{quote(password + 'x', safe='')}@127.0.0.1:{server.port}/{database}"
+        with _store_of_variable(wrong, monkeypatch) as store, pytest.raises(BackendError) as caught:
+            store.manifest()
+        assert "password authentication failed for user" in str(caught.value)
+        assert "the password into PGPASSWORD or ~/.pgpass, or both into a variable" in str(caught.value)
+    finally:
+        execute(server.conninfo(database), "DROP OWNED BY odd", "DROP ROLE odd")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "^the environment variable 'APP_DATABASE_URL' is not set: it holds a URL such as postgresql://user:"),
+        ("", "^the environment variable 'APP_DATABASE_URL' is not set"),
+        (f"mysql://u:{SECRET}@h/db", "^the environment variable 'APP_DATABASE_URL' has another value: it holds"),
+        (f"host=h password={SECRET}", "^the environment variable 'APP_DATABASE_URL' has another value"),
+        (f"postgres://u:{SECRET}/@h/db", "^APP_DATABASE_URL is not like .*: [?] # @ / in a password are %3F"),
+        (f"postgres://u:{SECRET}?@h/db", "^APP_DATABASE_URL is not like"),
+        (f"postgres://u:{SECRET}#@h/db", "^APP_DATABASE_URL is not like"),
+        (f"postgres://u:[{SECRET}@h/db", "^APP_DATABASE_URL is not like"),
+        (f"postgres://u:{SECRET}@h", "^APP_DATABASE_URL is not like"),
+        (f"postgres://u:{SECRET}@h/db?table=x&sslmode=require", "has table, and may have application_name, .*sslmode"),
+    ],
+)
+def test_a_variable_without_such_a_url_is_named_and_its_value_is_not(
+    value: str | None, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("APP_DATABASE_URL", raising=False)
+    if value is not None:
+        monkeypatch.setenv("APP_DATABASE_URL", value)
+    with pytest.raises(ConfigError, match=message) as caught:
+        open_store("postgresql:env:APP_DATABASE_URL")
+    assert SECRET not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("before", ["postgresql://", "postgresql:env:postgres://"])
+def test_a_password_in_an_argument_is_refused_with_the_name_of_the_variable(before: str) -> None:
+    for command in (["index", __file__], ["search", "x"], ["serve", "--port", "1"], ["info"]):
+        refused = run(*command, "--store", f"{before}user:{SECRET}@db.example.com/photos")
+        assert_one_line(
+            refused, "takes no password here: put the URL into an environment variable and write postgresql:env:"
+        )
+        assert SECRET not in refused.stderr + refused.stdout
+
+
+def test_the_url_of_a_variable_says_how_connections_are_encrypted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def settings(query: str, **options: Any) -> dict[str, Any]:
+        monkeypatch.setenv("APP_DATABASE_URL", f"postgres://u:{SECRET}@db.example.org:5433/db{query}")
+        return _settings("env:APP_DATABASE_URL", **options)
+
+    usual = settings("")
+    assert (usual["sslmode"], usual["port"], usual["password"]) == ("verify-full", "5433", SECRET)
+    required = settings("?sslmode=require")
+    assert (required["sslmode"], required["require_auth"]) == ("require", "scram-sha-256,none")
+    assert settings("?sslmode=require&require_auth=md5")["require_auth"] == "md5"
+    assert settings("?sslmode=require", tls=True)["sslmode"] == "verify-full"
+    assert settings("?sslmode=verify-full")["sslrootcert"]
+    assert settings("?sslrootcert=/ca.pem")["sslrootcert"] == "/ca.pem"
+    assert (
+        settings("?target_session_attrs=primary", target_session_attrs="standby")["target_session_attrs"] == "standby"
+    )
+    assert settings("?target_session_attrs=primary")["target_session_attrs"] == "primary"
+    assert settings("?options=-c%20statement_timeout%3D0")["options"] == "-c statement_timeout=0"
+
+
+def test_a_variable_may_require_tls_without_a_check_of_the_certificate(
+    tls_port: int, database: str, authority_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"postgres://writer:{SECRET}@127.0.0.1:{tls_port}/{database}?sslmode="
+    with _store_of_variable(f"{url}require", monkeypatch) as store:
+        assert store.manifest() is None
+    with _store_of_variable(f"{url}verify-full&sslrootcert={authority_file}", monkeypatch) as store:
+        assert store.manifest() is None
+    message = "certificate verify failed; name a file of certificates with tls_ca_file"
+    with _store_of_variable(f"{url}verify-full", monkeypatch) as store, pytest.raises(BackendError, match=message):
+        store.manifest()
+    with (
+        _store_of_variable(f"{url}best&", monkeypatch) as store,
+        pytest.raises(BackendError, match="sslmode") as caught,
+    ):
+        store.manifest()
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql"])
+def test_a_unix_socket_is_reached_by_each_form_of_its_url(
+    scheme: str, server: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = server.folder
+    at = f"{quote(str(folder), safe='')}:{server.port}"
+    monkeypatch.setenv("PGPORT", str(server.port))
+    forms = [f"{ADMIN}@/{database}?host={folder}", f"{ADMIN}:@/{database}?host={folder}", f"{ADMIN}@{at}/{database}"]
+    for form in forms:
+        with open_store(f"postgresql://{form}") as store:
+            assert store.manifest() is None
+            assert store.name.startswith(f"postgresql://{ADMIN}@%2F")
+        with _store_of_variable(f"{scheme}://{form}", monkeypatch) as store:
+            assert store.manifest() is None
+    with _store_of_variable(f"{scheme}://writer:{SECRET}@{at}/{database}", monkeypatch) as store:
+        store.bind("e", SPACES)
+        assert store.manifest() is not None
+    message = r"could not be reached to look for the index: .*No such file"
+    nowhere = f"postgresql://{ADMIN}@/{database}?host={folder}/none&retries=0"
+    with open_store(nowhere) as store, pytest.raises(BackendUnavailableError, match=message):
+        store.manifest()
+
+
+def test_what_a_server_lacks_is_named_with_what_to_do(
+    server: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacks = {
+        f"{ADMIN}@127.0.0.1:{server.port}/none": '"none" does not exist; make it with CREATE DATABASE, or name another',
+        f"writer@127.0.0.1:{server.port}/{database}?tls=true": "; write tls=false, or sslmode=disable in the URL of",
+    }
+    for place, message in lacks.items():
+        with open_store(f"postgresql://{place}") as store, pytest.raises(BackendError, match=message) as caught:
+            store.manifest()
+        assert "refused the connection" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert _said_of_a_role_that_is_not_there(server, database).startswith("make it with CREATE ROLE, or name another")
+
+
+def _said_of_a_role_that_is_not_there(server: PostgresServer, database: str) -> str:
+    """The advice of a server that asks for no password."""
+    rules = server.data / "pg_hba.conf"
+    before = rules.read_text()
+    rules.write_text(f"local {database} all trust\n{before}")
+    execute(server.conninfo("postgres"), "SELECT pg_reload_conf()")
+    try:
+        for _ in range(300):  # the server reads its rules a moment later
+            with (
+                open_store(
+                    f"postgresql://nobody@{quote(str(server.folder), safe='')}:{server.port}/{database}"
+                ) as store,
+                pytest.raises(BackendError) as caught,
+            ):
+                store.manifest()
+            _, is_missing, advice = str(caught.value).partition('role "nobody" does not exist; ')
+            if is_missing:
+                return advice
+            time.sleep(0.1)
+    finally:
+        rules.write_text(before)
+        execute(server.conninfo("postgres"), "SELECT pg_reload_conf()")
+    pytest.fail(str(caught.value))
+
+
+def test_each_door_takes_the_variable(server: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"postgres://writer:{SECRET}@127.0.0.1:{server.port}/{database}"
+    where = {"VLMSEARCH_STORE": "postgresql:env:APP_DATABASE_URL", "APP_DATABASE_URL": url}
+    done = run("index", __file__, "--encoder", "onnx:demo", **where)
+    assert done.returncode == 1, "no image and no text"
+    monkeypatch.setenv("APP_DATABASE_URL", url)
+    with Pipeline.open(encoder="onnx:demo", store="postgresql:env:APP_DATABASE_URL") as pipeline:
+        pipeline.add(Document("a", text="a red star"))
+    shown = run("search", "red star", **where)
+    assert shown.returncode == 0
+    facts = run("info", "--json", **where)
+    assert json.loads(facts.stdout)["documents"] == 1
+    assert SECRET not in shown.stdout + shown.stderr + facts.stdout + facts.stderr
+    settings = ServerSettings(indexes={"default": IndexSettings("postgresql:env:APP_DATABASE_URL")})
+    with serving(settings) as running:
+        answer = running.http.post("/api/v1/indexes/default/search", json={"text": "red star"})
+        assert answer.json()["matches"][0]["id"] == "a"
+        assert SECRET not in answer.text + running.http.get("/api/v1/indexes/default").text
+    with FrameworkIndex("postgresql:env:APP_DATABASE_URL") as index:
+        assert [document.id for document, _ in index.search("red star", limit=1)] == ["a"]
 
 
 # ---- passwords and TLS

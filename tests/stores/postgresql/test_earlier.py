@@ -20,7 +20,7 @@ from vlmsearch import ConfigError, Document, Pipeline, Reject, Stamp
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.indexing.reindex import drop_old, opened_earlier, reindex, renew
 from vlmsearch.registry import open_store
-from vlmsearch.stores import terms
+from vlmsearch.stores import generations, terms
 from vlmsearch.stores.base import Store, needed_manifest
 from vlmsearch.stores.generations import GenerationalStore
 from vlmsearch.stores.postgresql.store import PostgresStore
@@ -114,6 +114,24 @@ def test_an_index_with_other_terms_of_codes_is_renewed(postgres_url: str, monkey
         assert pipeline.search("77312205")[0].document == parts
         assert run("reindex", "--store", url, "--drop-old").returncode == 0
         assert pipeline.check().clean
+
+
+def test_words_of_another_stemmer_are_told_and_renewed(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"{postgres_url}?table={next(_names)}"
+    with monkeypatch.context() as earlier:
+        earlier.setattr(generations, "rules_of", lambda _: "snowballstemmer 1.0")
+        earlier.setattr(terms, "_codes", lambda *_: [])
+        with Pipeline(ENCODER, open_store(url)) as pipeline:
+            pipeline.add([Document("part", text="the valve 7731.22.05 leaks")])
+    asked = run("search", "valve", "--store", url, "--encoder", "mock:")
+    assert "has words made by snowballstemmer 1.0, and here is snowballstemmer" in asked.stderr
+    assert "made by snowballstemmer 1.0" in run("info", "--store", url).stdout
+    done = run("reindex", "--store", url)
+    assert (done.returncode, done.stdout.splitlines()[0].partition(":")[0]) == (0, "1 documents, 0 encoded"), done
+    assert "made by" not in run("info", "--store", url).stdout
+    after = run("search", "77312205", "--store", url, "--encoder", "mock:")
+    assert "part" in after.stdout
+    assert "words" not in after.stderr
 
 
 @contextmanager

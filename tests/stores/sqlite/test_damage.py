@@ -1,5 +1,6 @@
 """Damage to the file is told in one line, and what can be made again is made again."""
 
+import importlib.metadata
 import random
 import sqlite3
 from collections.abc import Callable
@@ -346,7 +347,8 @@ def test_words_of_another_stemmer_are_told_and_made_again(tmp_path: Path, monkey
     records = [replace(r, document=Document(r.document.id, "laufende Hunde und Häuser")) for r in RECORDS]
 
     def use(release: str, length: int) -> SqliteStore:
-        monkeypatch.setattr(tables, "stemmer_release", lambda: f"snowballstemmer {release}")
+        monkeypatch.setattr(importlib.metadata, "version", lambda _: release)
+        terms.rules_of.cache_clear()
         monkeypatch.setattr(terms, "_snowball", lambda word, language: word[:length])
         terms.terms_of_word.cache_clear()
         postings._keys_by.cache_clear()
@@ -357,17 +359,19 @@ def test_words_of_another_stemmer_are_told_and_made_again(tmp_path: Path, monkey
     with use("1.0", 4) as store:
         store.upsert(records)
         assert store.check().clean
-        assert "words" not in store.describe()
+        assert "terms" not in store.describe()
     with use("2.0", 5) as store:
-        assert "made by snowballstemmer 1.0, and here is" in store.describe()["words"]
-        assert any("words, made by snowballstemmer 1.0" in said for said in store.check().unindexed)
+        said = "made by snowballstemmer 1.0, codes 2, and here is snowballstemmer 2.0, codes 2: run `vlmsearch reindex"
+        assert said in store.describe()["terms"]
+        assert any("words, made by snowballstemmer 1.0, codes 2, and here" in said for said in store.check().unindexed)
         assert store.delete(["id-0", "id-1"]) == 2
         assert store.check(repair=True).repaired
         assert store.check().clean
-        assert "words" not in store.describe()
+        assert "terms" not in store.describe()
         for word in ("Hunde", "laufende", "Häuser"):
             assert len(store.search_words(word, limit=99).hits) == len(store) == 58
     terms.terms_of_word.cache_clear()
+    terms.rules_of.cache_clear()
     postings._keys_by.cache_clear()
 
 

@@ -16,16 +16,23 @@ from vlmsearch_mocks.contracts.records import IMAGE, make_records
 from tests.support.cli import assert_one_line, run
 from tests.support.forks import as_nobody
 from tests.support.sqlite_images import log_of
-from vlmsearch import BackendError, ConfigError
+from vlmsearch import BackendError, ConfigError, Document
+from vlmsearch.indexing.reindex import reindex
+from vlmsearch.registry import open_encoder
 from vlmsearch.stores.filters import parse_filter
+from vlmsearch.stores.generations import EarlierWordsWarning
 from vlmsearch.stores.sqlite import schema
 from vlmsearch.stores.sqlite.checksums import checksum
 from vlmsearch.stores.sqlite.store import SqliteStore
+from vlmsearch.stores.terms import rules_of
 
 FIRST = gzip.decompress((Path(__file__).parent / "data" / "version-1.gz").read_bytes())
 """See make_version_1.py beside it."""
 SECOND = gzip.decompress((Path(__file__).parent / "data" / "version-2.gz").read_bytes())
 """See make_version_2.py beside it."""
+EARLIER_WORDS = gzip.decompress((Path(__file__).parent / "data" / "earlier-words.gz").read_bytes())
+"""See make_earlier_words.py beside it."""
+NEW_TERMS = {"C++": "languages", "2.10.3": "release", "AB4711": "valve", "77312205": "valve"}
 DOCUMENTS = 28
 
 
@@ -198,3 +205,39 @@ def test_an_older_file_with_two_documents_of_one_id_keeps_the_later_one(path: Pa
         assert store.check(repair=True).repaired
         assert store.check().clean
         assert len(list(store.ids())) == len(store) == DOCUMENTS
+
+
+@pytest.mark.parametrize("renewal", [("reindex",), ("check", "--repair")])
+def test_words_of_earlier_rules_are_told_by_a_search_and_renewed(renewal: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "index").write_bytes(EARLIER_WORDS)
+    store = ("--store", f"sqlite:{tmp_path / 'index'}")
+    asked = run("search", "C++", *store)
+    said = f"sqlite:{tmp_path / 'index'} has words made by snowballstemmer 3.1.1, and here is {rules_of('auto')}"
+    assert said in asked.stderr
+    assert "searches may miss some until you run `vlmsearch reindex --store URL`, which renews them" in asked.stderr
+    assert asked.stdout == "", "another version made no such term"
+    assert "made by snowballstemmer 3.1.1" in run("info", *store).stdout
+    done = run(*renewal, *store)
+    assert done.returncode == 0, done.stderr
+    for query, id in NEW_TERMS.items():
+        after = run("search", query, *store)
+        assert [line.split("\t")[1] for line in after.stdout.splitlines()] == [id]
+        assert "words" not in after.stderr
+    assert "made by" not in run("info", *store).stdout
+    assert run("check", *store).returncode == 0
+
+
+def test_a_renewal_of_words_encodes_nothing_and_keeps_everything(tmp_path: Path) -> None:
+    (tmp_path / "index").write_bytes(EARLIER_WORDS)
+
+    def content(store: SqliteStore) -> list[tuple[Document, dict[str, bytes]]]:
+        records = sorted(store.records(sorted(store.ids())), key=lambda record: record.document.id)
+        return [(r.document, {str(field): r.vectors[field].tobytes() for field in r.vectors}) for r in records]
+
+    with SqliteStore(str(tmp_path / "index")) as store, pytest.warns(EarlierWordsWarning):
+        before = content(store)
+    with open_encoder("onnx:demo") as encoder, SqliteStore(str(tmp_path / "index")) as store:
+        done = reindex(store, encoder)
+        assert (done.documents, done.encoded, done.switched) == (5, 0, True)
+        assert content(store) == before
+        assert not reindex(store, encoder).switched, "there is nothing to renew"

@@ -19,7 +19,7 @@ _TEXTS = 512
 @click.argument("url", default="http://127.0.0.1:8080", metavar="[URL]")
 @option("--index", default="default", show_default=True, metavar="NAME", help="The index of the service at URL.")
 @option("--verb", type=click.Choice(("search", "embed")), default="search", show_default=True, help="Verb to measure.")
-@option("--encoder", default="onnx:demo", show_default=True, metavar="URL", help="The encoder of --store.")
+@option("--encoder", metavar="URL", help="Encoder of --store.  [default: the one that built the index]")
 @option("--store", metavar="URL", help="The store of the same index, to compare with a pipeline in this process.")
 @option("--clients", type=numbers, metavar="N,M", default="1,16,64", show_default=True, help="Concurrent clients.")
 @option("--texts", type=click.Path(path_type=Path), metavar="FILE", help="Lines of text, or a CSV of sentences.")
@@ -30,7 +30,7 @@ def bench_serve(
     url: str,
     index: str,
     verb: Literal["search", "embed"],
-    encoder: str,
+    encoder: str | None,
     store: str | None,
     clients: list[int],
     texts: Path | None,
@@ -56,7 +56,8 @@ def bench_serve(
         client = stack.enter_context(ServiceClient(url, index))
         figures = measure_service(client, pipeline, queries, verb=verb, clients=clients, seconds=seconds, rounds=rounds)
     if as_json:
-        measured = {"verb": verb, "encoder": encoder if pipeline else None, "machine": machine_name()}
+        model = encoder or (pipeline and pipeline.encoder.fingerprint)
+        measured = {"verb": verb, "encoder": model if pipeline else None, "machine": machine_name()}
         print_json({"url": url, **measured, "figures": [asdict(figure) for figure in figures]})
         return
     names = ("clients", "who", "answers/s", "p50 ms", "p99 ms")

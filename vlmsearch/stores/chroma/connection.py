@@ -43,7 +43,8 @@ _DAMAGE = re.compile(r"(?i)hnsw|finding id|compactor|log chunk")
 
 def chroma_settings(**values: Any) -> Settings:
     """Chroma's settings, without telemetry. Those of a file ``.env`` in the current folder are left out."""
-    return Settings(**{"_env_file": None, "anonymized_telemetry": False, **values})
+    api = "chromadb.api.fastapi.FastAPI"  # the only one that the package chromadb-client has
+    return Settings(**{"_env_file": None, "anonymized_telemetry": False, "chroma_api_impl": api, **values})
 
 
 @dataclass(frozen=True)

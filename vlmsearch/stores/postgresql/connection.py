@@ -15,16 +15,17 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import psycopg
 from pgvector.psycopg.vector import register_vector_info
 from psycopg import capabilities, errors, generators, sql, waiting
-from psycopg.conninfo import conninfo_attempts, conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_attempts, conninfo_to_dict, make_conninfo, timeout_from_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.types import TypeInfo
 
@@ -41,6 +42,12 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _USER = re.compile(r"[A-Za-z0-9._~-]{1,63}")
 _DATABASE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 _PASSWORD_VARIABLE = "PGPASSWORD"  # noqa: S105 - the name of a variable, not its value
+_EXAMPLE = "postgresql://user:password@host:5432/database"
+_PARAMETERS = (
+    "application_name, channel_binding, connect_timeout, gssencmode, host, options, password, require_auth, sslcert, "
+    "sslkey, sslmode, sslnegotiation, sslrootcert, target_session_attrs"
+)
+"""Parameters of libpq that the URL in a variable may have."""
 _MAX_CONNECTIONS = 100
 _STEP, _GRACE = 0.1, 0.3
 """Seconds: a wait looks at its deadline so often; a server may take so long to end a statement."""
@@ -66,9 +73,18 @@ READING = "SET TRANSACTION READ ONLY;"
 """The setting of a transaction that only reads. The answer to its COMMIT is not waited for."""
 _AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _REFUSED = re.compile(
-    r"authentication failed|no password supplied|does not exist|pg_hba\.conf|certificate", re.IGNORECASE
+    r"authentication failed|no password supplied|does not exist|pg_hba\.conf|certificate|not support SSL", re.IGNORECASE
 )
 """Parts of messages about a connection that no further attempt can make."""
+_ADVICE = {
+    'database ".*" does not exist': "make it with CREATE DATABASE, or name another one",
+    'role ".*" does not exist': "make it with CREATE ROLE, or name another user in the URL or PGUSER",
+    "not support SSL": "write tls=false, or sslmode=disable in the URL of a variable, for a trusted network",
+    "certificate": "name a file of certificates with tls_ca_file, or with tls_certificate_file your own",
+    "": f"the user goes into the URL or PGUSER, the password into {_PASSWORD_VARIABLE} or ~/.pgpass, or both into a "
+    "variable: postgresql:env:DATABASE_URL",
+}
+"""Advice by what a message about a connection says."""
 _NO_PGVECTOR = "{} has no pgvector: have an administrator of the database run CREATE EXTENSION vector"
 _LASTING = (errors.QueryCanceled, errors.DiskFull, errors.ConfigurationLimitExceeded)
 """Errors of the operation class that the same statement would meet again at once."""
@@ -78,22 +94,34 @@ _OF_SERVER = (errors.ReadOnlySqlTransaction, errors.AdminShutdown, errors.CrashS
 
 @dataclass(frozen=True)
 class PostgresAddress:
-    """The servers, the database on them, and the user."""
+    """The servers, the database on them, and the user.
+
+    ``parameters`` are others of libpq, the password among them.
+    """
 
     hosts: tuple[str, ...]
     database: str
     user: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def parse(cls, location: str) -> PostgresAddress:
-        """Take ``//user@host:5432,other/database`` apart; ConfigError never repeats a password."""
-        before, at, after = location.removeprefix("//").rpartition("@")
+        """Take apart ``//user@host:5432,other/database``, or ``env:NAME``, a variable with a URL.
+
+        ConfigError never repeats a password.
+        """
+        if location.startswith("env:") and location[4:].isidentifier():
+            return cls._in_variable(location[4:])
+        before, at, after = location.removeprefix("//").replace(":@", "@", 1).rpartition("@")
         if ":" in before:
-            raise ConfigError(f"a PostgreSQL URL takes no password: that goes into {_PASSWORD_VARIABLE} or ~/.pgpass")
+            raise ConfigError(
+                "a PostgreSQL URL takes no password here: put the URL into an environment variable and write "
+                f"postgresql:env:DATABASE_URL, or the password into {_PASSWORD_VARIABLE} or ~/.pgpass"
+            )
         hosts, _, database = after.partition("/")
-        parts = tuple(filter(None, hosts.split(",")))
-        is_user = _USER.fullmatch(before) if at else True
-        if not location.startswith("//") or not all(map(parse_address, parts)) or not is_user:
+        parts = tuple(unquote(host) for host in hosts.split(",") if host)
+        is_valid = location.startswith("//") and (not before or _USER.fullmatch(before))
+        if not is_valid or not all(host[0] == "/" or parse_address(host) for host in parts):
             shown = f"//{after}" if at else location  # before the @ may be a password, in whatever form
             raise ConfigError(
                 f"the address of a database is postgresql://user@host:5432/database, not postgresql:{shown}"
@@ -102,18 +130,36 @@ class PostgresAddress:
             raise ConfigError(f"{database!r} is not a name for a database: it has up to 63 letters, digits, _, . and -")
         return cls(parts, database, before)
 
+    @classmethod
+    def _in_variable(cls, name: str) -> PostgresAddress:
+        """Take the URL in a variable apart."""
+        value = os.environ.get(name, "").strip()
+        if not value.startswith(("postgresql://", "postgres://")):
+            state = "has another value" if value else "is not set"
+            raise ConfigError(f"the environment variable {name!r} {state}: it holds a URL such as {_EXAMPLE}")
+        try:
+            url = urlsplit(value)
+            address = cls.parse(f"//{url.netloc.rpartition('@')[2]}{url.path}")
+        except ValueError:  # its message may have a part of a password
+            raise ConfigError(f"{name} is not like {_EXAMPLE}: ? # @ / in a password are %3F %23 %40 %2F") from None
+        given = {"password": unquote(url.password or ""), **dict(parse_qsl(url.query))}
+        if others := ", ".join(sorted(given.keys() - set(_PARAMETERS.split(", ")))):
+            raise ConfigError(
+                f"the URL in {name} has {others}, and may have {_PARAMETERS}; options of vlmsearch are behind the "
+                f"name: postgresql:env:{name}?table=photos"
+            )
+        return replace(address, user=unquote(url.username or ""), parameters=given)
+
     def __str__(self) -> str:
-        user = f"{self.user}@" if self.user else ""
-        return f"postgresql://{user}{','.join(self.hosts)}/{self.database}"
+        user = f"{quote(self.user)}@" if self.user else ""
+        return f"postgresql://{user}{','.join(quote(host, safe=':[]') for host in self.hosts)}/{self.database}"
 
     @property
     def is_local(self) -> bool:
         """Return whether every host is this machine. Without one, libpq takes them from variables."""
-        named = [(parse_address(host) or (host,))[0] for host in self.hosts]
-        own = [] if named else os.environ.get("PGHOST", "").split(",")
-        addresses = os.environ.get("PGHOSTADDR", "").split(",")
-        is_own = all(is_loopback(host) for host in named) and not os.environ.get("PGSERVICE")
-        return is_own and all(host[:1] in ("", "/", "@") or is_loopback(host) for host in (*own, *addresses))
+        named = [host for host, _ in map(_host_and_port, self.hosts)] or os.environ.get("PGHOST", "").split(",")
+        hosts = filter(None, (*named, *os.environ.get("PGHOSTADDR", "").split(",")))
+        return not os.environ.get("PGSERVICE") and all(host[0] in "/@" or is_loopback(host) for host in hosts)
 
 
 @dataclass(frozen=True)
@@ -124,21 +170,23 @@ class PostgresOptions(AttemptOptions):
         timeout: Seconds that one attempt may take, from 0.001 to 1,000,000: its waiting for a connection and all its
             statements. In a long one, every 500 vectors of a field and every query of many have as long.
         connections: Connections of the pool at most, from 1 to 100.
+        host: Folder of the server's Unix socket, such as ``/var/run/postgresql``; or hosts in the place of the URL's.
         tls: Whether connections are encrypted and the server's certificate is checked. By default they are, to hosts
             other than this machine. Without it, the server has to take SCRAM-SHA-256, which sends no password.
         tls_ca_file: Certificates of authorities to trust, PEM; the system's by default.
         tls_certificate_file: The client's certificate, PEM.
         tls_key_file: Its key, PEM.
         target_session_attrs: The kind of server to connect to, where there are several hosts: libpq's parameter of
-            that name. ``read-write`` follows the primary server at a failover.
+            that name, by default ``any``. ``read-write`` follows the primary server at a failover.
     """
 
     connections: int = bounded(8, minimum=1, maximum=_MAX_CONNECTIONS)
+    host: str = ""
     tls: bool | None = None
     tls_ca_file: Path | None = None
     tls_certificate_file: Path | None = None
     tls_key_file: Path | None = None
-    target_session_attrs: SessionRole = "any"
+    target_session_attrs: SessionRole | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -304,7 +352,7 @@ class PostgresConnection:
     """A pool of connections to one database, made at the first call. May be used from several threads."""
 
     name: str
-    conninfo: str
+    conninfo: str = field(repr=False)
     options: PostgresOptions = DEFAULT_OPTIONS
     secrets: tuple[str, ...] = field(default=(), repr=False)
     extension: str = ""
@@ -389,6 +437,7 @@ class PostgresConnection:
         problems: list[str] = []
         for index, address in enumerate(addresses):
             share = (deadline.end - time.monotonic()) / (len(addresses) - index)
+            share = min(share, timeout_from_conninfo(address))
             limit = _Deadline(self.options.timeout, share - self.options.timeout)
             try:
                 with closing(generators.connect(make_conninfo("", **address))) as steps:
@@ -494,10 +543,8 @@ class PostgresConnection:
                 f"{self.name} took longer to {operation} than timeout={self.options.timeout:g} seconds: {said}"
             )
         if _is_refused(exc):
-            return BackendError(
-                f"{self.name} refused the connection: {said}; the user goes into the URL or PGUSER, the password into "
-                f"{_PASSWORD_VARIABLE} or ~/.pgpass"
-            )
+            advice = next(text for pattern, text in _ADVICE.items() if re.search(pattern, said))
+            return BackendError(f"{self.name} refused the connection: {said}; {advice}")
         if is_lost or isinstance(exc, OSError) or (isinstance(exc, psycopg.OperationalError) and exc.sqlstate):
             return BackendUnavailableError(f"{self.name} could not be reached to {operation}: {said}")
         return BackendError(f"{self.name} failed to {operation}: {said}")
@@ -510,29 +557,41 @@ class PostgresConnection:
 
 def connect(address: PostgresAddress, options: PostgresOptions) -> PostgresConnection:
     """Return the database at ``address``. Nothing is opened yet."""
-    parts = [parse_address(host) or (host, None) for host in address.hosts]
-    is_encrypted = not address.is_local if options.tls is None else options.tls
+    given = address.parameters
+    if hosts := options.host or given.get("host"):
+        address = replace(address, hosts=tuple(hosts.split(",")))
+    parts = list(map(_host_and_port, address.hosts))
+    usual = given.get("sslmode") or ("prefer" if address.is_local else "verify-full")
+    mode = {None: usual, True: "verify-full", False: "disable"}[options.tls]
+    is_encrypted = mode == "verify-full"
     settings: dict[str, Any] = {
         "application_name": "vlmsearch",
-        "dbname": address.database,
-        "user": address.user,
-        "host": ",".join(host.strip("[]") for host, _ in parts),
-        "port": ",".join(str(port or "") for _, port in parts) if any(port for _, port in parts) else "",
         "tcp_user_timeout": math.ceil(options.timeout * 1000),  # a server that has vanished acknowledges nothing
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 4,
-        "target_session_attrs": options.target_session_attrs,
-        "sslmode": "verify-full" if is_encrypted else "prefer" if options.tls is None else "disable",
-        "sslrootcert": str(options.tls_ca_file or _authorities()) if is_encrypted else "",
-        "sslcert": str(options.tls_certificate_file or ""),
-        "sslkey": str(options.tls_key_file or ""),
         # a password is proven and never sent where others could read it
         "require_auth": "" if is_encrypted or address.is_local else "scram-sha-256,none",
+        **given,
+        "dbname": address.database,
+        "user": address.user,
+        "host": ",".join(host.strip("[]") for host, _ in parts),
+        "port": ",".join(str(port or "") for _, port in parts) if any(port for _, port in parts) else "",
+        "target_session_attrs": options.target_session_attrs or given.get("target_session_attrs"),
+        "sslmode": mode,
+        "sslrootcert": options.tls_ca_file or given.get("sslrootcert") or (_authorities() if is_encrypted else ""),
+        "sslcert": options.tls_certificate_file or given.get("sslcert"),
+        "sslkey": options.tls_key_file or given.get("sslkey"),
     }
-    conninfo = make_conninfo(**{key: value for key, value in settings.items() if value not in ("", None)})
-    password = os.environ.get(_PASSWORD_VARIABLE, "")
-    return PostgresConnection(str(address), conninfo, options, (password,) if password else ())
+    conninfo = make_conninfo(**{key: str(value) for key, value in settings.items() if value not in ("", None)})
+    secrets = (given.get("password", ""), os.environ.get(_PASSWORD_VARIABLE, ""))
+    return PostgresConnection(str(address), conninfo, options, secrets)
+
+
+def _host_and_port(host: str) -> tuple[str, str | int | None]:
+    """Split the port off a host or the folder of a socket."""
+    folder, _, port = host.rpartition(":")
+    return parse_address(host) or ((folder, port) if folder and port.isdecimal() else (host, None))
 
 
 def _begin(timeout: float) -> str:

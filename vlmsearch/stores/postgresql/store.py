@@ -91,7 +91,8 @@ class PostgresStore(DatabaseStore):
     """Documents and vectors in a database with pgvector: ``postgresql://user@host:5432/database``.
 
     Several hosts are separated by commas; without one, libpq's default or PGHOST. The password comes from PGPASSWORD or
-    a passfile (PGPASSFILE, ~/.pgpass), the user from the URL or PGUSER. `PostgresOptions` has all else about the
+    a passfile (PGPASSFILE, ~/.pgpass), the user from the URL or PGUSER. ``postgresql:env:DATABASE_URL`` reads all of
+    these from the URL in that variable. `PostgresOptions` has all else about the
     connection. ``schema`` is a schema of the database, ``table`` the name with which the index's tables begin.
 
     A field is searched exactly up to ``exact_up_to`` documents, and by the signs of its vectors from then on.

@@ -21,6 +21,7 @@ from vlmsearch.stores.sqlite.codes import Places, find, quantise, signs_of
 from vlmsearch.stores.sqlite.columns import StoredValue, stored
 from vlmsearch.stores.sqlite.schema import tables_by_generation
 from vlmsearch.stores.sqlite.tables import Row, Tables, drop_tables, make_ids, parsed
+from vlmsearch.stores.terms import other_rules
 from vlmsearch.types import PASSAGE, Field, document_of
 
 _PAGE = 4096
@@ -127,7 +128,7 @@ def _compare(db: sqlite3.Connection, tables: Tables, name: str, *, has_errors: b
     ):
         if not agrees:
             unindexed.append(f"{what}, which documents do not agree with")
-    if other := tables.other_stemmer(db):
+    if other := other_rules(tables.words_by(db), tables.language):
         unindexed.append(f"words, {other}")
     rejects = [row for row in db.execute("SELECT * FROM rejects") if not is_whole(row)]
     if repair:

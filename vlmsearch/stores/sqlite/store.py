@@ -20,7 +20,7 @@ from vlmsearch._util.arguments import check_bounds
 from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.retry import MAX_SECONDS
-from vlmsearch.errors import BackendError, ConfigError
+from vlmsearch.errors import BackendError, ConfigError, VlmsearchError
 from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart, records_of, with_passages
 from vlmsearch.stores.filters import Filter, keys_of
@@ -413,10 +413,13 @@ class SqliteStore(DatabaseStore):
         """Describe to people how the store searches."""
         self.needed()
         size = self._database.path.stat().st_size + sum(self._array_files().values())
-        with self._reading("look for the stemmer") as (db, tables):
-            other = tables.other_stemmer(db)
-        words = {"words": f"{other}: run `vlmsearch check --repair`"} if other else {}
-        return {"search": "exact", "size": f"{size / 2**20:.1f} MiB", **words, **super().describe()}
+        return {"search": "exact", "size": f"{size / 2**20:.1f} MiB", **super().describe()}
+
+    def words_by(self) -> str:
+        """Read which rules made the words: a repair changes that, too."""
+        with suppress(VlmsearchError), self._reading("look for the rules of words") as (db, tables):
+            return tables.words_by(db)
+        return super().words_by()  # of a damaged file, which `check` reports
 
     # ---- the reject list
 

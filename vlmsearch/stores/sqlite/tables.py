@@ -42,7 +42,7 @@ from vlmsearch.stores.sqlite.checksums import checksum, is_whole, vector_checksu
 from vlmsearch.stores.sqlite.codes import BLOCK, CodeRows, Places, find
 from vlmsearch.stores.sqlite.columns import StoredValue, restored, stored
 from vlmsearch.stores.sqlite.schema import SCHEMA, run, tables_by_generation
-from vlmsearch.stores.terms import NONE, stemmer_release
+from vlmsearch.stores.terms import rules_of
 from vlmsearch.types import PASSAGE, Document, Field, Manifest, MetadataValue, Record, Stamp, Vectors
 
 _KEPT_DEATHS = 20_000
@@ -136,17 +136,14 @@ class Tables:
         self.dims = {field: space.dim for space in manifest.spaces for field in space.fields}
         self.language = manifest.language
 
-    @property
-    def _stemmer(self) -> str:
-        return "" if self.language == NONE else stemmer_release()
-
     def create(self, db: sqlite3.Connection) -> None:
         """Make the tables, unless they are there."""
         if db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [f"state_{self.generation}"]).fetchone() is None:
             run(db, SCHEMA.of_a_generation.format(g=self.generation))
             for n in range(len(self.fields)):
                 run(db, SCHEMA.of_a_field.format(g=self.generation, n=n))
-            db.execute(f"INSERT INTO {self.name('state')} VALUES (0, 0, 0, 0, 0, 0, 1, x'', ?)", [self._stemmer])
+            made_by = [rules_of(self.language)]
+            db.execute(f"INSERT INTO {self.name('state')} VALUES (0, 0, 0, 0, 0, 0, 1, x'', ?)", made_by)
 
     def name(self, kind: str, field: Field | None = None) -> str:
         """Return the name of a table of the generation, or of one of its fields."""
@@ -357,10 +354,9 @@ class Tables:
         cursor = db.execute(f"SELECT * FROM {self.name('codes', field)} ORDER BY last")
         return (self.code_rows(field, *values[2:-1]) for values in cursor if is_whole(values))
 
-    def other_stemmer(self, db: sqlite3.Connection) -> str:
-        """Say which stemmer made the words, where it is another one: "" where it is the same."""
-        made_by, here = db.execute(f"SELECT stemmer FROM {self.name('state')}").fetchone()[0], self._stemmer
-        return "" if made_by == here else f"made by {made_by or 'an unknown stemmer'}, and here is {here or 'none'}"
+    def words_by(self, db: sqlite3.Connection) -> str:
+        """Read which rules made the words."""
+        return next((str(name) for (name,) in db.execute(f"SELECT stemmer FROM {self.name('state')}")), "")
 
     def named_vectors(
         self, db: sqlite3.Connection, field: Field, rows: Collection[int]
@@ -558,7 +554,7 @@ class Tables:
             db.execute(f"DELETE FROM {self.name(table)}")
         for some in batches(self.texts(db), BLOCK):
             self._put_words(db, Postings.of([row for row, _ in some], [text for _, text in some], self.language))
-        db.execute(f"UPDATE {self.name('state')} SET stemmer = ?", [self._stemmer])
+        db.execute(f"UPDATE {self.name('state')} SET stemmer = ?", [rules_of(self.language)])
 
     def texts(self, db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
         """Read the words of all documents, in the order of their rows. Damaged ones give what is left."""
