@@ -413,6 +413,7 @@ class IndexSummary:
 
     name: str
     documents: int
+    files: int
     passages: int
     spaces: tuple[Space, ...]
     can: Rights

@@ -47,6 +47,7 @@ _OPTIONS = {
         help="Generator of the answer.",
     ),
     "image_limits": limits_option(DEFAULT_LIMITS),
+    "quiet": option("--quiet", is_flag=True, help="Print no note on scores that are not calibrated."),
     "server": add_options(
         [
             option(
@@ -70,6 +71,7 @@ class IndexChoice:
     image_limits: ImageLimits = DEFAULT_LIMITS
     server: str | None = None
     index: str = ""
+    quiet: bool = False
 
     @contextmanager
     def open(self) -> Iterator[Index]:
@@ -163,7 +165,9 @@ def _is_server_asked(given: Mapping[str, object]) -> bool:
         return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
     local = [
-        f"--{name.replace('_', '-')}" for name in given if name not in ("server", "index") and on_command_line(name)
+        f"--{name.replace('_', '-')}"
+        for name in given
+        if name not in ("server", "index", "quiet") and on_command_line(name)
     ]
     if local and on_command_line("server"):
         raise click.UsageError(f"a server has its own settings: leave out {' and '.join(local)}")
