@@ -343,7 +343,7 @@ def files_text(documents: int, files: int) -> str:
 
     Args:
         documents: Number of documents.
-        files: Number of those that are no parts; 0 where that is unknown.
+        files: Number of those that are no parts; 0 for unknown.
 
     Returns:
         The text; "" where all are whole.

@@ -222,7 +222,7 @@ def _show_warning(
 
 
 def _is_known() -> bool:
-    """Check whether the user does not want a note about the index, or an earlier command printed it."""
+    """Check whether a note about the index is unwanted, or an earlier command printed it."""
     import hashlib
 
     from vlmsearch.models.bundle import cache_folder

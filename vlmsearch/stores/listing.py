@@ -167,7 +167,10 @@ def count_documents(store: Store, keys: Collection[str], where: Filter | None = 
 
 
 def unknown_keys(store: Store, where: Filter) -> dict[str, str]:
-    """Return the keys of a filter that no document has, each with a line that says which there are."""
+    """Return the keys of a filter that no document has, each with a line about it.
+
+    The line names the keys of the first documents.
+    """
     if not _reads_outlines(store):
         return {}
     known = {key for document in documents_after(store, "", _PAGE) for key in document.metadata}
