@@ -333,7 +333,7 @@ def _suggest_url(text: str, kind: ComponentKind, schemes: list[str]) -> str:
     names = [] if kind == "store" else recipe_names("llm" if kind == "generator" else kind)
     meant = f"{_EMBEDDED[kind]}:{text.lower() if text.lower() in names else text}"
     is_hosted = kind != "store" and _HOSTED.match(text)
-    if is_hosted or (kind == "generator" and text not in names and text[0] not in "./~"):
+    if is_hosted or (kind == "generator" and text.lower() not in names and text[0] not in "./~"):
         host = "https://api.openai.com" if is_hosted else "http://HOST:8000"
         meant = f"{'judge:' * (kind == 'reranker')}openai:{host}/v1?model={text}"
     near = difflib.get_close_matches(text, schemes, 1, 0.8)

@@ -227,8 +227,7 @@ def _is_known() -> bool:
 
     from vlmsearch.models.bundle import cache_folder
 
-    context = click.get_current_context(silent=True)
-    given = context.params if context else {}
+    given = getattr(click.get_current_context(silent=True), "params", {})
     if given.get("quiet"):
         return True
     place = os.path.abspath(str(given.get("store")).partition(":")[2]), given.get("server"), given.get("index")

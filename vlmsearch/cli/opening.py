@@ -164,11 +164,8 @@ def _is_server_asked(given: Mapping[str, object]) -> bool:
     def on_command_line(name: str) -> bool:
         return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
-    local = [
-        f"--{name.replace('_', '-')}"
-        for name in given
-        if name not in ("server", "index", "quiet") and on_command_line(name)
-    ]
+    names = [name for name in given if name not in ("server", "index", "quiet")]
+    local = [f"--{name.replace('_', '-')}" for name in names if on_command_line(name)]
     if local and on_command_line("server"):
         raise click.UsageError(f"a server has its own settings: leave out {' and '.join(local)}")
     return not local

@@ -747,8 +747,7 @@ def check_store(store: Store, *, repair: bool = False) -> CheckReport:
     """Check a store; ConfigError for one that cannot be checked."""
     if not isinstance(store, Checkable):
         raise ConfigError(f"{store.name} cannot be checked: its class has no method `check`")
-    report = store.check(repair=repair)
-    return replace(report, files=store.count_files())
+    return replace(store.check(repair=repair), files=store.count_files())
 
 
 @runtime_checkable

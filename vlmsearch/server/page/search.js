@@ -274,8 +274,7 @@ class Search {
       const isUnsure = !answer.matches.length && answer.closest.length > 0;
       if (isUnsure) answer.matches = answer.closest;
       answer = { items: answer.matches, isUnsure, after: answer.cursor, total: isWhole ? answer.matches.length : null, facets: {},
-        uncalibrated: answer.uncalibrated, shownFor: answer.shown_for,
-        unknownKeys: answer.unknown_keys };
+        uncalibrated: answer.uncalibrated, shownFor: answer.shown_for, unknownKeys: answer.unknown_keys };
     } else {
       const asked = new URLSearchParams({ limit, order: "gallery" });
       if (after) asked.set("after", after);
