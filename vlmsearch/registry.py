@@ -330,10 +330,10 @@ def _suggest_url(text: str, kind: ComponentKind, schemes: list[str]) -> str:
 
     if "?" in text or not text or _CONTROL.search(text):
         return ""
-    names = [] if kind == "store" else recipe_names("llm" if kind == "generator" else kind)
+    names = recipe_names() if kind == "encoder" else []
     meant = f"{_EMBEDDED[kind]}:{text.lower() if text.lower() in names else text}"
     is_hosted = kind != "store" and _HOSTED.match(text)
-    if is_hosted or (kind == "generator" and text.lower() not in names and text[0] not in "./~"):
+    if is_hosted or (kind == "generator" and not text.startswith((".", "/", "~", "demo"))):
         host = "https://api.openai.com" if is_hosted else "http://HOST:8000"
         meant = f"{'judge:' * (kind == 'reranker')}openai:{host}/v1?model={text}"
     near = difflib.get_close_matches(text, schemes, 1, 0.8)

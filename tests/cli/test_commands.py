@@ -96,7 +96,7 @@ def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
         (open_generator, "gpt-4", "did you mean 'openai:https://api.openai.com/v1?model=gpt-4'? it begins with"),
         (open_generator, "claude-3", "did you mean 'openai:http://HOST:8000/v1?model=claude-3'"),
         (open_generator, "llama3", "did you mean 'openai:http://HOST:8000/v1?model=llama3'"),
-        (open_generator, "Demo-GPT2", "did you mean 'onnx:demo-gpt2'"),
+        (open_generator, "demo-gpt2", "did you mean 'onnx:demo-gpt2'"),
         (open_generator, "./demo", "did you mean 'onnx:./demo'"),
         (open_encoder, "all-MiniLM-L6-v2", "did you mean 'onnx:all-minilm-l6-v2'"),
         (open_encoder, "text-embedding-3-small", "'openai:https://api.openai.com/v1?model=text-embedding-3-small'"),

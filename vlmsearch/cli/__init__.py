@@ -232,9 +232,8 @@ def _is_known() -> bool:
         return True
     place = os.path.abspath(str(given.get("store")).partition(":")[2]), given.get("server"), given.get("index")
     file = cache_folder() / "noted" / hashlib.sha256(repr(place).encode()).hexdigest()
-    try:
+    is_known = file.exists()
+    with suppress(OSError):  # into a folder that takes no files: then each command prints the note
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch(exist_ok=False)
-    except OSError:  # also where the folder takes no files: then each command prints it
-        return file.exists()
-    return False
+        file.touch()
+    return is_known

@@ -156,8 +156,7 @@ def _replace(
                 with suppress(VlmsearchError):  # what went wrong before is what has to be said
                     beside.unfreeze(new)
     used = store if switched else new
-    files = used.count_files()
-    return ReindexReport(len(used), encoded, tuple(sorted(lost)), switched, files=files, image_only=image_only)
+    return ReindexReport(len(used), encoded, tuple(sorted(lost)), switched, 0.0, None, used.count_files(), image_only)
 
 
 def _renew(store: Store, encoder: Encoder, options: IndexOptions) -> ReindexReport:
