@@ -409,7 +409,11 @@ class Rights:
 
 @dataclass(frozen=True)
 class IndexSummary:
-    """An index of the service."""
+    """An index of the service.
+
+    Attributes:
+        files: Number of documents that are no parts of files; 0 for unknown, where there are more than 100,000 documents.
+    """
 
     name: str
     documents: int
