@@ -412,7 +412,7 @@ class IndexSummary:
     """An index of the service.
 
     Attributes:
-        files: Number of documents that are no parts of files; 0 where that is not counted, above 100,000 documents.
+        files: Number of documents that are no parts of files; 0 for unknown, above 100,000 documents.
     """
 
     name: str
