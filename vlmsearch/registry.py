@@ -65,6 +65,8 @@ _OWN: dict[tuple[ComponentKind, str], tuple[str, str]] = {
     ("store", "sqlite"): ("vlmsearch.stores.sqlite.store", "SqliteStore"),
 }
 """Back ends that need no extra, as they are registered."""
+_HOSTED = re.compile(r"(chatgpt|gpt|o[1-9]|text-embedding)(-|$)")
+"""The beginning of a name of OpenAI's models."""
 _EXTRAS = re.compile(r"\[(.+)\]\s*$")
 
 
@@ -360,10 +362,18 @@ def _suggest_url(text: str, kind: ComponentKind, schemes: list[str]) -> str:
     """Return ``did you mean URL? `` for a text without a scheme: a path of a store, the name of a model, a scheme."""
     import difflib
 
+    from vlmsearch.models.bundle import recipe_names
+
     if "?" in text or not text or _CONTROL.search(text):
         return ""
+    names = recipe_names() if kind == "encoder" else []
+    meant = f"{_EMBEDDED[kind]}:{text.lower() if text.lower() in names else text}"
+    is_hosted = kind != "store" and _HOSTED.match(text)
+    if is_hosted or (kind == "generator" and not text.startswith((".", "/", "~", "demo"))):
+        host = "https://api.openai.com" if is_hosted else "http://HOST:8000"
+        meant = f"{'judge:' * (kind == 'reranker')}openai:{host}/v1?model={text}"
     near = difflib.get_close_matches(text, schemes, 1, 0.8)
-    return f"did you mean {near[0] + ':' if near else f'{_EMBEDDED[kind]}:{text}'!r}? "
+    return f"did you mean {near[0] + ':' if near else meant!r}? "
 
 
 def _open(text: str, kind: ComponentKind, interface: type[T]) -> T:

@@ -142,6 +142,7 @@ class Tally:
     cut: int = 0
     partly_read: int = 0
     unread: Counter[str] = field(default_factory=Counter)
+    files: int = 0
     rejects: list[Reject] = field(default_factory=list)
 
     @property
@@ -151,6 +152,7 @@ class Tally:
 
     def count(self, outcome: Outcome) -> None:
         """Add what became of one input."""
+        self.files += not isinstance(outcome, Reject) and part_of(outcome.id) is None
         if isinstance(outcome, Reject):
             self.rejects.append(outcome)
         elif isinstance(outcome, UnchangedDocument):
