@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_ERRNO = re.compile(r"\[Errno -?\d+\] ")
+ERRNO = re.compile(r"\[Errno -?\d+\] ")
+"""The number of an error of the operating system, which tells a reader nothing."""
 _NAMED = 3
 """Items of a batch that the message names, of many that cannot be used."""
 
@@ -241,7 +242,7 @@ def one_line(exc: BaseException, max_chars: int = 200) -> str:
     >>> one_line(ConnectionRefusedError(111, "Connection refused"))
     'Connection refused'
     """
-    return " ".join(_ERRNO.sub("", str(exc)).split())[:max_chars] or type(exc).__name__
+    return " ".join(ERRNO.sub("", str(exc)).split())[:max_chars] or type(exc).__name__
 
 
 class TextTruncatedWarning(UserWarning):

@@ -60,12 +60,9 @@ _EXAMPLES: dict[ComponentKind, str] = {
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _EMBEDDED: dict[ComponentKind, str] = {"encoder": "onnx", "store": "sqlite", "generator": "onnx", "reranker": "onnx"}
 """Schemes of the back ends that are meant where a URL has no scheme."""
-_SERVICES: dict[ComponentKind, str] = {
-    "encoder": "a server of OpenAI's API is openai:URL; ",
-    "store": "a vlmsearch service is opened by `connect` or `server`, Chroma by chroma://HOST:PORT/NAME; ",
-    "generator": "a server of OpenAI's API is openai:URL; ",
-    "reranker": "a server of Cohere's API is cohere:URL; ",
-}
+_SERVICES = (
+    "`connect` or `server` opens a service of vlmsearch; other URLs name a kind, as openai:http://HOST/v1 does; "
+)
 """Advice where a URL begins with http: or https:."""
 _OWN: dict[tuple[ComponentKind, str], tuple[str, str]] = {
     ("encoder", "onnx"): ("vlmsearch.encoders.onnx", "OnnxEncoder"),
@@ -306,7 +303,7 @@ def load(kind: ComponentKind, scheme: str) -> Callable[..., object]:
         )
     if scheme not in known:
         schemes = [f"{name}:" for name in sorted(known)]
-        hint = _SERVICES[kind] if scheme in ("http", "https") else suggest(f"{scheme}:", schemes)
+        hint = _SERVICES if scheme in ("http", "https") else suggest(f"{scheme}:", schemes)
         raise ConfigError(f"no {kind} {scheme + ':'!r}; {hint}there are {', '.join(schemes)}")
     point = known[scheme]
     try:
@@ -348,9 +345,7 @@ def _open(text: str, kind: ComponentKind, interface: type[T]) -> T:
     if url.location and not places:
         raise ConfigError(f"{kind} {url.scheme}: takes nothing after the colon, not {url.location!r}")
     if not url.location and places and places[0].default is inspect.Parameter.empty:
-        raise ConfigError(
-            f"{kind} {url.scheme}: needs a location after the colon: {url.scheme}:{places[0].name.upper()}"
-        )
+        raise ConfigError(f"{kind} {url.scheme}: needs a location after the colon: {places[0].name.upper()}")
     inner = ""
     if places and _types_of(factory).get(places[0].name) is Generator:
         url, inner = _split(url, _options_of(factory))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -242,6 +243,8 @@ def connect(address: MongoAddress, options: MongoOptions) -> MongoConnection:
     hosts = ",".join(address.hosts)
 
     def make_client() -> MongoClient[Row]:
+        if not options.srv:
+            _check_reachable(address.hosts, options.timeout)
         return MongoClient(f"{scheme}://{hosts}/", **given)
 
     return MongoConnection(
@@ -251,6 +254,18 @@ def connect(address: MongoAddress, options: MongoOptions) -> MongoConnection:
         retries=options.retries,
         secrets=(password,) if password else (),
     )
+
+
+def _check_reachable(hosts: Iterable[str], timeout: float) -> None:
+    """Raise OSError where no server takes a connection: the driver would go on asking until the timeout."""
+    for host in hosts:
+        name, port = parse_address(host) or (host, None)
+        try:
+            socket.create_connection((name, port or 27017), timeout).close()
+            return
+        except OSError as exc:
+            refusal = exc
+    raise refusal
 
 
 def is_transient(exc: BaseException) -> bool:
