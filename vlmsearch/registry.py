@@ -345,7 +345,7 @@ def _open(text: str, kind: ComponentKind, interface: type[T]) -> T:
     if url.location and not places:
         raise ConfigError(f"{kind} {url.scheme}: takes nothing after the colon, not {url.location!r}")
     if not url.location and places and places[0].default is inspect.Parameter.empty:
-        raise ConfigError(f"{kind} {url.scheme}: needs a location after the colon: {places[0].name.upper()}")
+        raise ConfigError(f"{kind} {url.scheme}: needs a location after the colon")
     inner = ""
     if places and _types_of(factory).get(places[0].name) is Generator:
         url, inner = _split(url, _options_of(factory))

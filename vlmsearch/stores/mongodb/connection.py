@@ -6,7 +6,8 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -256,16 +257,15 @@ def connect(address: MongoAddress, options: MongoOptions) -> MongoConnection:
     )
 
 
-def _check_reachable(hosts: Iterable[str], timeout: float) -> None:
-    """Raise OSError where no server takes a connection: the driver would go on asking until the timeout."""
+def _check_reachable(hosts: Sequence[str], timeout: float) -> None:
+    """Raise ConnectionError where no server takes a connection: the driver would go on asking until the timeout."""
     for host in hosts:
         name, port = parse_address(host) or (host, None)
-        try:
-            socket.create_connection((name, port or 27017), timeout).close()
+        with suppress(OSError), socket.create_connection((name, port or 27017), timeout):
             return
-        except OSError as exc:
-            refusal = exc
-    raise refusal
+    raise ConnectionError(
+        f"{', '.join(hosts)} refused a connection, or was silent: start MongoDB, or check the address"
+    )
 
 
 def is_transient(exc: BaseException) -> bool:
