@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
+import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.cli import run
 from tests.support.servers import free_port
 from vlmsearch import ConfigError, Document, InvalidBatchError, InvalidInputError, Pipeline, connect
+from vlmsearch._util.extras import install_command
 
 NO_INDEX = "no index at sqlite:nosuch: make one with `vlmsearch index PATHS --store URL`"
 
@@ -90,7 +97,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         service.shutdown()
 
 
-MISTAKES = [
+MISTAKES: list[Any] = [
     (
         "index notes --store sqlit:x",
         1,
@@ -312,10 +319,11 @@ MISTAKES = [
         ),
     ),
     ("search dog --store mongodb:", 1, "store mongodb: needs a location after the colon"),
-    (
+    pytest.param(
         "search dog --store chroma://127.0.0.1:{port}/x",
         1,
         "chroma://127.0.0.1:{port}/x could not be reached to look for x.about: Connection refused",
+        marks=pytest.mark.slow,
     ),
     (
         "search dog --store chroma:./folder/x",
@@ -347,10 +355,11 @@ MISTAKES = [
             "transformers:, triton:"
         ),
     ),
-    (
+    pytest.param(
         "ask dog --generator openai:http://127.0.0.1:{port}/v1",
         1,
         "openai:http://127.0.0.1:{port}/v1 cannot be reached: check its URL, and that it runs (Connection refused)",
+        marks=pytest.mark.slow,
     ),
     ("ask dog --template nosuch", 1, "the template nosuch cannot be read: No such file or directory: 'nosuch'"),
     ("ask dog --temperature -1", 2, "Invalid value for '--temperature': -1.0 is not in the range x>=0."),
@@ -405,10 +414,12 @@ MISTAKES = [
     ("reindex --store sqlite:nosuch --encoder onnx:demo", 1, "{no_index}"),
     ("watch nosuch", 1, "no such file or folder: 'nosuch'"),
     ("watch notes/a.txt", 1, "'notes/a.txt' is not a folder: only folders can be watched"),
-    ("mcp --store sqlite:nosuch", 1, "{no_index}"),
+    pytest.param("mcp --store sqlite:nosuch", 1, "{no_index}", marks=pytest.mark.slow),
     ("serve --port abc", 2, "Invalid value for '--port': 'abc' is not a valid integer."),
     ("serve --port 99999", 2, "Invalid value for '--port': 99999 is not in the range 1<=x<=65535."),
-    ("serve --port {other}", 1, "cannot listen on 127.0.0.1:{other}: Address already in use"),
+    pytest.param(
+        "serve --port {other}", 1, "cannot listen on 127.0.0.1:{other}: Address already in use", marks=pytest.mark.slow
+    ),
     ("serve --rate 0", 2, "Invalid value for '--rate': 0.0 is not in the range x>0."),
     (
         "serve --host 0.0.0.0",
@@ -443,7 +454,7 @@ MISTAKES = [
 """A command, its exit status and its last line, without "Error: "."""
 
 
-@pytest.mark.parametrize(("line", "code", "message"), MISTAKES, ids=[line or "-" for line, _, _ in MISTAKES])
+@pytest.mark.parametrize(("line", "code", "message"), MISTAKES)
 def test_a_mistake_gets_one_line_and_changes_nothing(place: Place, line: str, code: int, message: str) -> None:
     before = place.contents()
     environment = {"VLMSEARCH_STORE": "sqlite:index", "VLMSEARCH_ENCODER": "onnx:demo"}
@@ -458,7 +469,7 @@ def test_a_mistake_gets_one_line_and_changes_nothing(place: Place, line: str, co
     assert place.contents() == before
 
 
-PYTHON_MISTAKES: list[tuple[Callable[[Pipeline], object], type[Exception], str]] = [
+PYTHON_MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda p: p.search(b"x"), TypeError, "the `text` of a query is a string, not bytes; a picture goes into image="),
     (lambda p: p.search(None), InvalidInputError, "a query needs a text, an image or both, or documents for `like`"),
     (lambda p: p.search(["a"]), TypeError, "the `text` of a query is a string, not list; a picture goes into image="),
@@ -535,12 +546,12 @@ PYTHON_MISTAKES: list[tuple[Callable[[Pipeline], object], type[Exception], str]]
         ),
     ),
     (
-        lambda p: Pipeline.open(store=Path("x")),
+        lambda p: Pipeline.open(store=Path("x")),  # type: ignore[arg-type]
         TypeError,
         "`store` is a URL, not PosixPath PosixPath('x'): write store='sqlite:x'",
     ),
     (
-        lambda p: Pipeline("mock:", "sqlite:x"),
+        lambda p: Pipeline("mock:", "sqlite:x"),  # type: ignore[arg-type]
         TypeError,
         "Pipeline takes open back ends: Pipeline.open(encoder='mock:') opens one by its URL",
     ),
@@ -559,7 +570,7 @@ PYTHON_MISTAKES: list[tuple[Callable[[Pipeline], object], type[Exception], str]]
 
 @pytest.mark.parametrize(("call", "error", "message"), PYTHON_MISTAKES)
 def test_a_mistake_in_python_is_told_in_one_line(
-    place: Place, call: Callable[[Pipeline], object], error: type[Exception], message: str
+    place: Place, call: Callable[[Any], object], error: type[Exception], message: str
 ) -> None:
     with Pipeline.open(encoder="onnx:demo", store=f"sqlite:{place.folder / 'index'}") as pipeline:
         with pytest.raises(error) as caught:
@@ -569,19 +580,90 @@ def test_a_mistake_in_python_is_told_in_one_line(
 
 
 MISSING = {
-    "chromadb": ("chroma", "count --store chroma://127.0.0.1:9/x", "store chroma:"),
-    "pymongo": ("mongodb", "count --store mongodb://127.0.0.1:9/x", "store mongodb:"),
-    "psycopg": ("postgresql", "count --store postgresql://127.0.0.1:9/x", "store postgresql:"),
-    "tritonclient": ("triton", "index notes --encoder triton://127.0.0.1:9/x", "encoder triton:"),
-    "torch": ("build", "index notes --encoder torch:demo", "encoder torch:"),
-    "fastapi": ("serve", "serve", ""),
-    "mcp": ("mcp", "mcp", ""),
-    "pyarrow": ("parquet", "export out.parquet", ""),
-    "watchfiles": ("watch", "watch notes", ""),
-    "pypdfium2": ("pdf", "index report.pdf --pdf", ""),
-    "av": ("video", "index film.mp4 --video", ""),
-    "rapidocr": ("ocr", "index no.jpg --ocr", ""),
-    "ray": ("ray", "index notes --on ray", ""),
-    "ir_measures": ("eval", "eval queries.jsonl", ""),
+    "chromadb": ("store chroma:", "chroma", "count --store chroma://127.0.0.1:9/x"),
+    "pymongo": ("store mongodb:", "mongodb", "count --store mongodb://127.0.0.1:9/x"),
+    "psycopg": ("store postgresql:", "postgresql", "count --store postgresql://127.0.0.1:9/x"),
+    "tritonclient": ("encoder triton:", "triton", "index notes --encoder triton://127.0.0.1:9/x"),
+    "torch": ("encoder torch:", "build", "index notes --encoder torch:demo"),
+    "fastapi": ("`vlmsearch serve`", "serve", "serve"),
+    "mcp": ("`vlmsearch mcp`", "mcp", "mcp"),
+    "pyarrow": ("Parquet", "parquet", "export out.parquet"),
+    "watchfiles": ("`vlmsearch watch`", "watch", "watch notes"),
+    "ir_measures": ("measuring", "eval", "eval queries.jsonl"),
 }
-"""By a package, the extra that brings it and a command that needs it."""
+"""What needs a package, the extra that brings it, and a command that uses it."""
+WITHOUT = """
+import json, sys
+from importlib.abc import MetaPathFinder
+from tests.support.cli import run
+
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in packages:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+packages = json.loads(sys.argv[1])
+sys.meta_path.insert(0, Absent())
+done = [run(*command.split()) for command in packages.values()]
+print(json.dumps([(each.returncode, each.stderr.splitlines()[-1]) for each in done]))
+"""
+"""A process in which packages are not installed. It prints how their commands end."""
+
+
+@pytest.mark.slow
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(place: Place) -> None:
+    commands = {package: command for package, (_, _, command) in MISSING.items()}
+    (place.folder / "queries.jsonl").write_text('{"query": "a dog", "relevant": ["a"]}\n')
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, json.dumps(commands)],
+        cwd=place.folder,
+        env=os.environ
+        | {
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "VLMSEARCH_STORE": "sqlite:index",
+            "VLMSEARCH_ENCODER": "onnx:demo",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [
+        [1, f"Error: {user} needs {package}, which is not installed: {install_command(extra)}"]
+        for package, (user, extra, _) in MISSING.items()
+    ]
+
+
+LIMITED = """
+import resource, sys
+from vlmsearch.cli import main
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)
+main()
+"""
+"""A command that may write no file of more than some bytes, which is what a full disk is to it."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no limit of the size of a file")
+def test_a_full_disk_loses_nothing(place: Place, tmp_path: Path) -> None:
+    shutil.copy(place.folder / "index", tmp_path / "index")
+    (tmp_path / "notes").mkdir()
+    for number in range(400):
+        (tmp_path / "notes" / f"{number}.txt").write_text(f"the dog number {number}")
+    limit = (tmp_path / "index").stat().st_size + 65536
+    index = ["index", "notes", "--store", "sqlite:index", "--encoder", "onnx:demo"]
+    command = [sys.executable, "-c", LIMITED, str(limit), *index]
+    full = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert full.returncode == 1
+    assert full.stderr == (
+        "Error: sqlite:index failed to write documents: disk I/O error; nothing of it was done: see whether the disk "
+        "or a quota is full, or the disk fails\n"
+    )
+    assert run("check", "--store", "sqlite:index", cwd=tmp_path).returncode == 0
+    assert run("get", str(place.folder / "notes" / "a.txt"), "--store", "sqlite:index", cwd=tmp_path).returncode == 0
+
+
+def test_an_export_makes_the_folder_of_its_file(place: Place, tmp_path: Path) -> None:
+    store = f"sqlite:{place.folder / 'index'}"
+    assert run("export", "new/folder/out.csv", "--store", store, cwd=tmp_path).returncode == 0
+    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["out.csv"]
