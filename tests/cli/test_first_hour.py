@@ -29,7 +29,7 @@ NO_INDEX = "no index at sqlite:nosuch: make one with `vlmsearch index PATHS --st
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with an index, a port that refuses, one that another service has, and the encoder of the index."""
+    """A folder with an index, a port that refuses, and the port of another service."""
 
     folder: Path
     port: int
@@ -591,7 +591,7 @@ MISSING = {
     "watchfiles": ("`vlmsearch watch`", "watch", "watch notes"),
     "ir_measures": ("measuring", "eval", "eval queries.jsonl"),
 }
-"""What needs a package, the extra that brings it, and a command that uses it."""
+"""Packages, with the first words of a message, an extra, and a command."""
 WITHOUT = """
 import json, sys
 from importlib.abc import MetaPathFinder
@@ -640,7 +640,7 @@ from vlmsearch.cli import main
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)
 main()
 """
-"""A command that may write no file of more than some bytes, which is what a full disk is to it."""
+"""A command whose files have a limit, as on a full disk."""
 
 
 @pytest.mark.slow

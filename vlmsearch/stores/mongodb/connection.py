@@ -244,9 +244,10 @@ def connect(address: MongoAddress, options: MongoOptions) -> MongoConnection:
     hosts = ",".join(address.hosts)
 
     def make_client() -> MongoClient[Row]:
+        client: MongoClient[Row] = MongoClient(f"{scheme}://{hosts}/", connect=False, **given)  # it checks its options
         if not options.srv:
             _check_reachable(address.hosts, options.timeout)
-        return MongoClient(f"{scheme}://{hosts}/", **given)
+        return client
 
     return MongoConnection(
         name=f"mongodb://{hosts}/{address.database}",
