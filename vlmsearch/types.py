@@ -16,11 +16,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, cast, overload
 from urllib.parse import quote, urlencode
 
 from vlmsearch._util.closable import Closable
+from vlmsearch._util.frozen import FrozenDict
 from vlmsearch._util.markup import HtmlDisplay, brief, plain
 from vlmsearch._util.plain import CONTROLS, is_array, is_picture, is_pixels, plain_mapping, plain_value, value_problem
 from vlmsearch._util.unread import COUNT, UNREAD
@@ -482,7 +482,7 @@ class Document(HtmlDisplay):
     id: str
     text: str | None = None
     image: ImageSource | RemoteImage | None = None
-    metadata: Mapping[str, MetadataValue] = field(default_factory=lambda: MappingProxyType({}))
+    metadata: Mapping[str, MetadataValue] = field(default_factory=FrozenDict)
 
     def __init__(
         self,
@@ -511,6 +511,15 @@ class Document(HtmlDisplay):
         given += [f"metadata={_brief_mapping(self.metadata)}"] if self.metadata else []
         return f"{type(self).__name__}({', '.join(given)})"
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> Mapping[str, object]:
+        """Return a schema by which pydantic and FastAPI write documents.
+
+        They read none: a path from outside would name a file of this machine.
+        """
+        fields = {"type": "function-plain", "function": vars, "return_schema": {"type": "dict"}}
+        return {"type": "is-instance", "cls": cls, "serialization": fields}
+
     @property
     def part(self) -> Part | None:
         """Return the part of a file that this is.
@@ -520,7 +529,7 @@ class Document(HtmlDisplay):
         return part_of(self.id)
 
 
-_NO_METADATA: Mapping[str, MetadataValue] = MappingProxyType({})
+_NO_METADATA: Mapping[str, MetadataValue] = FrozenDict()
 
 
 def _digest(text: object, image: object, metadata: object) -> str:
@@ -714,7 +723,7 @@ class MetadataChange:
     metadata: Mapping[str, MetadataValue]
     digest: str
     text: str | None = None
-    vectors: Mapping[Field, NDArray[np.float32]] = field(default_factory=lambda: MappingProxyType({}))
+    vectors: Mapping[Field, NDArray[np.float32]] = field(default_factory=FrozenDict)
     passages: tuple[EncodedPassage, ...] = ()
 
     def of(self, document: Document) -> Document:
@@ -774,8 +783,8 @@ class Manifest:
     spaces: tuple[Space, ...]
     created: str
     language: str = ""
-    tuning: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    statistics: Mapping[str, Sequence[float]] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    tuning: Mapping[str, float] = field(default_factory=FrozenDict)
+    statistics: Mapping[str, Sequence[float]] = field(default_factory=FrozenDict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -857,7 +866,7 @@ class Match(HtmlDisplay):
     document: Document = field(metadata={SPREAD: True})
     score: float
     fields: Mapping[str, FieldScore]
-    parts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    parts: Mapping[str, float] = field(default_factory=FrozenDict)
     passage: Passage | None = None
 
     def __repr__(self) -> str:
@@ -896,9 +905,9 @@ class Matches(Sequence[Match], HtmlDisplay):
     closest: tuple[Match, ...] = field(default=(), kw_only=True)
     threshold: float = field(default=0.0, kw_only=True)
     total: int | None = field(default=None, kw_only=True)
-    facets: Mapping[str, Mapping[Scalar, int]] = field(default_factory=lambda: MappingProxyType({}), kw_only=True)
-    uncalibrated: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), kw_only=True)
-    shown_for: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), kw_only=True)
+    facets: Mapping[str, Mapping[Scalar, int]] = field(default_factory=FrozenDict, kw_only=True)
+    uncalibrated: Mapping[str, str] = field(default_factory=FrozenDict, kw_only=True)
+    shown_for: Mapping[str, str] = field(default_factory=FrozenDict, kw_only=True)
 
     @property
     def spelling(self) -> str:
@@ -1040,9 +1049,9 @@ class Answer(HtmlDisplay):
     dropped: tuple[Match, ...] = ()
     removed: tuple[int, ...] = ()
     is_unsure: bool = False
-    read_as: Mapping[str, Reading] = field(default_factory=lambda: MappingProxyType({}))
+    read_as: Mapping[str, Reading] = field(default_factory=FrozenDict)
     prompt_tokens: int | None = None
-    read: Mapping[str, ReadText] = field(default_factory=lambda: MappingProxyType({}))
+    read: Mapping[str, ReadText] = field(default_factory=FrozenDict)
 
     def __repr__(self) -> str:
         cited = _brief_mapping({str(citation.number): citation.id for citation in self.citations})
@@ -1239,13 +1248,13 @@ class IndexReport(HtmlDisplay):
     rejects: tuple[Reject, ...] = ()
     seconds: float = 0.0
     unlabelled: int = 0
-    left_out: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    left_out: Mapping[str, int] = field(default_factory=FrozenDict)
     passages: int = 0
     cut: int = 0
     partly_read: int = 0
-    unread: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    unread: Mapping[str, int] = field(default_factory=FrozenDict)
     partly_read_in_all: int = 0
-    others: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    others: Mapping[str, int] = field(default_factory=FrozenDict)
 
     def __repr__(self) -> str:
         counts = [f"{name}={count:,}" for name, count in self.counts().items()]

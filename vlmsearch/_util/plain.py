@@ -20,6 +20,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from vlmsearch._util.arguments import shown
+from vlmsearch._util.frozen import FrozenDict
 from vlmsearch._util.unread import with_unread
 from vlmsearch.errors import ConfigError
 
@@ -32,6 +33,7 @@ CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that ids and keys do not have: controls, and halves of surrogate pairs."""
 _KEY_RULE = f"1 to {MAX_KEY_CHARS} characters, no controls, no $ first"
 _PLAIN = frozenset({str, int, bool, float})
+_DICTS = frozenset({dict, FrozenDict})
 _MISSING = frozenset({"NAType", "NaTType", "MaskedConstant"})
 """The types of missing values of pandas and numpy; NaT counts as a date elsewhere."""
 _LISTS = (list, tuple, set, frozenset)
@@ -148,7 +150,7 @@ def value_problem(key: object, value: object) -> str:
 
 
 def plain_mapping(values: Mapping[Any, Any]) -> Mapping[str, Any]:
-    """Return metadata that every store keeps. It is the same mapping where all are.
+    """Return metadata that every store keeps. It is the same mapping where all are and it is a plain dict.
 
     Missing values are left out. What cannot be kept is left out and counts among the unread parts, as ``1 KEY value``.
 
@@ -165,7 +167,7 @@ def plain_mapping(values: Mapping[Any, Any]) -> Mapping[str, Any]:
             break
     else:
         if _are_plain(tuple(values)):
-            return values
+            return values if type(values) in _DICTS else dict(values)  # pickle takes no view, and others may change
     kept: dict[str, Any] = {}
     lost: Counter[str] = Counter()
     for key, value in values.items():

@@ -337,6 +337,3 @@ class PicturesRefusedError(BackendError):
     def __init__(self, message: str, at_most: int | None = None) -> None:
         super().__init__(message)
         self.at_most = at_most
-
-    def __reduce__(self) -> tuple[type[PicturesRefusedError], tuple[str, int | None]]:
-        return type(self), (str(self), self.at_most)

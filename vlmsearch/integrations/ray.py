@@ -14,7 +14,6 @@ repeats the steps of a process or a machine that was lost, and another run compl
 
 from __future__ import annotations
 
-import copyreg
 import logging
 import math
 import os
@@ -28,7 +27,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import PIL.Image
@@ -521,10 +519,6 @@ def _keepers(
 
 
 # ---- rows
-
-
-_REDUCE: Any = lambda given: (dict, (dict(given),))  # noqa: E731
-copyreg.pickle(MappingProxyType, _REDUCE)  # of documents, whose metadata may be read-only
 
 
 def _dump(value: object) -> bytes:

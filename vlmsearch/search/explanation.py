@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
+from vlmsearch._util.frozen import FrozenDict
 from vlmsearch._util.markup import HtmlDisplay, brief
 from vlmsearch.search.relevance import PRIOR, Basis
 from vlmsearch.types import Document, Passage
@@ -176,7 +176,7 @@ class Explanation(HtmlDisplay):
     place: int | None = None
     candidates: int = 0
     prior: float = PRIOR
-    fields: Mapping[str, FieldEvidence] = field(default_factory=lambda: MappingProxyType({}))
+    fields: Mapping[str, FieldEvidence] = field(default_factory=FrozenDict)
     lacking: tuple[str, ...] = ()
     words_alone: float | None = None
     log_odds: float = PRIOR

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from vlmsearch._util.address import is_loopback
 from vlmsearch._util.arguments import check_bounds, check_counts
 from vlmsearch._util.files import expand_home
+from vlmsearch._util.frozen import FrozenDict
 from vlmsearch._util.retry import check_seconds
 from vlmsearch._util.tables import as_dataclass, read_table
 from vlmsearch.errors import ConfigError
@@ -80,7 +80,7 @@ class ServerSettings:
         8080
     """
 
-    indexes: Mapping[str, IndexSettings] = field(default_factory=lambda: MappingProxyType({}))
+    indexes: Mapping[str, IndexSettings] = field(default_factory=FrozenDict)
     host: str = "127.0.0.1"
     port: int = 8080
     root_path: str = ""

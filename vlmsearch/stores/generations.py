@@ -30,9 +30,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from vlmsearch._util.frozen import FrozenDict
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, IndexMismatchError, one_line
 from vlmsearch.stores.base import Store, check_manifest, check_tuning, space_of
 from vlmsearch.types import Manifest, Record, Space
@@ -451,7 +451,7 @@ def _generation_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tuning(row: Mapping[str, Any]) -> Mapping[str, float]:
-    return MappingProxyType(dict(row.get("tuning", ())))
+    return FrozenDict(row.get("tuning", ()))
 
 
 def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
