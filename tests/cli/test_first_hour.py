@@ -343,11 +343,6 @@ MISTAKES: list[Any] = [
     ("ask", 2, "Missing argument 'QUESTION'."),
     ("ask ''", 2, "the question is empty"),
     (
-        "ask dog --generator local:x",
-        1,
-        "no generator 'local:'; there are extractive:, mock:, onnx:, openai:, transformers:, triton:",
-    ),
-    (
         "ask dog --generator openia:x",
         1,
         (
