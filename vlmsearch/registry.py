@@ -60,6 +60,10 @@ _EXAMPLES: dict[ComponentKind, str] = {
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _EMBEDDED: dict[ComponentKind, str] = {"encoder": "onnx", "store": "sqlite", "generator": "onnx", "reranker": "onnx"}
 """Schemes of the back ends that are meant where a URL has no scheme."""
+_SERVICES = (
+    "`connect` or `server` opens a service of vlmsearch; other URLs name a kind, as openai:http://HOST/v1 does; "
+)
+"""Advice where a URL begins with http: or https:."""
 _OWN: dict[tuple[ComponentKind, str], tuple[str, str]] = {
     ("encoder", "onnx"): ("vlmsearch.encoders.onnx", "OnnxEncoder"),
     ("store", "sqlite"): ("vlmsearch.stores.sqlite.store", "SqliteStore"),
@@ -337,7 +341,7 @@ def load(kind: ComponentKind, scheme: str) -> Callable[..., object]:
         )
     if scheme not in known:
         schemes = [f"{name}:" for name in sorted(known)]
-        hint = suggest(f"{scheme}:", schemes)
+        hint = _SERVICES if scheme in ("http", "https") else suggest(f"{scheme}:", schemes)
         raise ConfigError(f"no {kind} {scheme + ':'!r}; {hint}there are {', '.join(schemes)}")
     point = known[scheme]
     try:
@@ -367,7 +371,8 @@ def _suggest_url(text: str, kind: ComponentKind, schemes: list[str]) -> str:
     if "?" in text or not text or _CONTROL.search(text):
         return ""
     names = recipe_names() if kind == "encoder" else []
-    meant = f"{_EMBEDDED[kind]}:{text.lower() if text.lower() in names else text}"
+    name = text.removeprefix(f"{_EMBEDDED[kind]}/")
+    meant = f"{_EMBEDDED[kind]}:{name.lower() if name.lower() in names else name}"
     is_hosted = kind != "store" and _HOSTED.match(text)
     if is_hosted or (kind == "generator" and not text.startswith((".", "/", "~", "demo"))):
         host = "https://api.openai.com" if is_hosted else "http://HOST:8000"

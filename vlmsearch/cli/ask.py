@@ -97,12 +97,12 @@ def _options(generator: Generator | None, sampling: Mapping[str, object]) -> Gen
 
 
 def _read(template: Path) -> str:
-    from vlmsearch.errors import ConfigError
+    from vlmsearch.errors import ConfigError, one_line
 
     try:
         return template.read_text(encoding="utf-8").rstrip("\n")
     except (OSError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"the template {template} cannot be read: {exc}") from exc
+        raise ConfigError(f"the template {template} cannot be read: {one_line(exc)}") from exc
 
 
 def _show(parts: AnswerParts) -> None:

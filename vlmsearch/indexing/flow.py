@@ -690,7 +690,7 @@ def checked_report(source: Paths, report: IndexReport) -> IndexReport:
             names = ", ".join(f"`{option}`" for option in report.left_out)
             raise ConfigError(f"all files in {where} were left out, since they are read with an option: {names}")
         others = f", but other files: {endings_text(report.others)}; name a table itself" if report.others else ""
-        raise ConfigError(f"no images, texts or rows in {where}{others}")
+        raise ConfigError(f"no images, texts or rows in {where}{others or ': name files, or a folder that has some'}")
     return report
 
 
