@@ -125,10 +125,10 @@ def build(
 @option("--decoupled/--unary", default=True, show_default=True, help="Stream answers, or send each as one response.")
 @option(
     "--models",
-    type=click.Choice(["bls", "ensemble"]),
+    type=click.Choice(["bls", "ensemble", "tensorrt_llm"]),
     default="bls",
     show_default=True,
-    help="The ensemble with or without tensorrt_llm_bls.",
+    help="The ensemble with or without tensorrt_llm_bls, or tensorrt_llm alone, which reads token ids.",
 )
 @json_option
 def repo(source: str, out: Path, platform: str | None, release: str | None, as_json: bool, **choices: Any) -> None:

@@ -61,7 +61,10 @@ def measure_and_print(
     others: Mapping[str, Callable[[], Towers]] | None = None,
     as_json: bool = False,
 ) -> None:
-    """Measure all contenders and print the figures, each at once on standard error; after Ctrl-C those finished."""
+    """Measure all contenders and print the figures; after Ctrl-C those that were finished.
+
+    Standard error has each figure as soon as it is measured.
+    """
     from vlmsearch.bench.gpu import GpuTiming, measure_gpu
 
     timings: list[GpuTiming] = []
