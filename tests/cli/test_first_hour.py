@@ -275,7 +275,7 @@ MISTAKES: list[Any] = [
         1,
         "sqlite:index has no document 'nosuch': --like and --without name ids that are in the index",
     ),
-    ("search dog --limt 3", 2, "No such option '--limt'. (Did you mean one of: '--image', '--like', '--limit'?)"),
+    ("search dog --limt 3", 2, "No such option '--limt'. (Did you mean one of: '--like', '--limit', '--quiet'?)"),
     ("search dog --store", 2, "Option '--store' requires an argument."),
     (
         "search dog --rerank onnx:nosuch",
