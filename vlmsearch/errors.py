@@ -19,6 +19,7 @@ line replaces with its flag. Anything else that escapes is a bug.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
+ERRNO = re.compile(r"\[Errno -?\d+\] ")
+"""The number of an error of the operating system, which tells a reader nothing."""
 _NAMED = 3
 """Items of a batch that the message names, of many that cannot be used."""
 
@@ -234,9 +237,12 @@ class OperationCancelledError(VlmsearchError):
 def one_line(exc: BaseException, max_chars: int = 200) -> str:
     """Return an exception's message on one line, or else its type.
 
-    It has at most ``max_chars`` characters.
+    It has at most ``max_chars`` characters, and no number of an error of the operating system.
+
+    >>> one_line(ConnectionRefusedError(111, "Connection refused"))
+    'Connection refused'
     """
-    return " ".join(str(exc).split())[:max_chars] or type(exc).__name__
+    return " ".join(ERRNO.sub("", str(exc)).split())[:max_chars] or type(exc).__name__
 
 
 class TextTruncatedWarning(UserWarning):

@@ -60,11 +60,17 @@ _EXAMPLES: dict[ComponentKind, str] = {
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _EMBEDDED: dict[ComponentKind, str] = {"encoder": "onnx", "store": "sqlite", "generator": "onnx", "reranker": "onnx"}
 """Schemes of the back ends that are meant where a URL has no scheme."""
+_SERVICES = (
+    "`connect` or `server` opens a service of vlmsearch; other URLs name a kind, as openai:http://HOST/v1 does; "
+)
+"""Advice where a URL begins with http: or https:."""
 _OWN: dict[tuple[ComponentKind, str], tuple[str, str]] = {
     ("encoder", "onnx"): ("vlmsearch.encoders.onnx", "OnnxEncoder"),
     ("store", "sqlite"): ("vlmsearch.stores.sqlite.store", "SqliteStore"),
 }
 """Back ends that need no extra, as they are registered."""
+_HOSTED = re.compile(r"(chatgpt|gpt|o[1-9]|text-embedding)(-|$)")
+"""The beginning of a name of OpenAI's models."""
 _EXTRAS = re.compile(r"\[(.+)\]\s*$")
 
 
@@ -335,7 +341,7 @@ def load(kind: ComponentKind, scheme: str) -> Callable[..., object]:
         )
     if scheme not in known:
         schemes = [f"{name}:" for name in sorted(known)]
-        hint = suggest(f"{scheme}:", schemes)
+        hint = _SERVICES if scheme in ("http", "https") else suggest(f"{scheme}:", schemes)
         raise ConfigError(f"no {kind} {scheme + ':'!r}; {hint}there are {', '.join(schemes)}")
     point = known[scheme]
     try:
@@ -360,10 +366,19 @@ def _suggest_url(text: str, kind: ComponentKind, schemes: list[str]) -> str:
     """Return ``did you mean URL? `` for a text without a scheme: a path of a store, the name of a model, a scheme."""
     import difflib
 
+    from vlmsearch.models.bundle import recipe_names
+
     if "?" in text or not text or _CONTROL.search(text):
         return ""
+    names = recipe_names() if kind == "encoder" else []
+    name = text.removeprefix(f"{_EMBEDDED[kind]}/")
+    meant = f"{_EMBEDDED[kind]}:{name.lower() if name.lower() in names else name}"
+    is_hosted = kind != "store" and _HOSTED.match(text)
+    if is_hosted or (kind == "generator" and not text.startswith((".", "/", "~", "demo"))):
+        host = "https://api.openai.com" if is_hosted else "http://HOST:8000"
+        meant = f"{'judge:' * (kind == 'reranker')}openai:{host}/v1?model={text}"
     near = difflib.get_close_matches(text, schemes, 1, 0.8)
-    return f"did you mean {near[0] + ':' if near else f'{_EMBEDDED[kind]}:{text}'!r}? "
+    return f"did you mean {near[0] + ':' if near else meant!r}? "
 
 
 def _open(text: str, kind: ComponentKind, interface: type[T]) -> T:

@@ -338,6 +338,23 @@ def group_of(id: str) -> str:
     return id
 
 
+def files_text(documents: int, files: int) -> str:
+    """Return how many documents are no parts of files, in brackets behind their number.
+
+    Args:
+        documents: Number of documents.
+        files: Number of those that are no parts; 0 for unknown.
+
+    Returns:
+        The text; "" where all are whole.
+
+    Example:
+        >>> f"380 documents{files_text(380, 140)}"
+        '380 documents (140 files or rows, 240 parts of files)'
+    """
+    return f" ({files:,} files or rows, {documents - files:,} parts of files)" if files not in (0, documents) else ""
+
+
 def document_of(id: str) -> str:
     """Return the id of the document that a passage is of.
 
@@ -893,6 +910,8 @@ class Matches(Sequence[Match], HtmlDisplay):
             still order the matches, but they are no probabilities.
         shown_for: Words of the query that no document holds, each with the word of the index that was searched for in
             its place.
+        unknown_keys: Keys of the filter that no document has, each with a line that names those that there are. They
+            are looked for where nothing matches.
 
     Example:
         >>> matches = Matches((Match(Document("a"), 0.9, {}),), threshold=0.5)
@@ -908,22 +927,23 @@ class Matches(Sequence[Match], HtmlDisplay):
     facets: Mapping[str, Mapping[Scalar, int]] = field(default_factory=FrozenDict, kw_only=True)
     uncalibrated: Mapping[str, str] = field(default_factory=FrozenDict, kw_only=True)
     shown_for: Mapping[str, str] = field(default_factory=FrozenDict, kw_only=True)
+    unknown_keys: Mapping[str, str] = field(default_factory=FrozenDict, kw_only=True)
 
     @property
     def spelling(self) -> str:
         """Return a line that says which words were searched for in the place of misspelt ones.
 
-        It is "" where there are none.
+        It also says which keys of the filter no document has. It is "" where there are neither.
         """
         words = ", ".join(f"{word} (no document has {typed})" for typed, word in self.shown_for.items())
-        return words and f"Shown for {words}."
+        return " ".join([f"Shown for {words}."] * bool(words) + [f"{line}." for line in self.unknown_keys.values()])
 
     def __repr__(self) -> str:
         of = f" of {self.total:,}" if self.total is not None else ""
         lines = [f"{match.score:.3f} {match.document!r}" for match in self.matches[:_MAX_SHOWN]]
         lines += [f"... {len(self) - _MAX_SHOWN:,} more"] if len(self) > _MAX_SHOWN else []
         lines += [f"closest, not sure: {match.score:.3f} {match.document!r}" for match in self.closest]
-        lines = [self.spelling, *lines] if self.shown_for else lines
+        lines = [self.spelling, *lines] if self.spelling else lines
         head = f"{type(self).__name__}({len(self):,}{of}, shown from {self.threshold:.3g})"
         return "\n  ".join([head, *lines])
 
@@ -1235,6 +1255,7 @@ class IndexReport(HtmlDisplay):
             unchanged documents.
         others: Numbers of files in the folders that nothing takes, by ending, and ``(none)`` for no ending. Hidden ones
             do not count.
+        files: Documents of the run that are no parts of a file: whole files, rows and what was given.
 
     Example:
         >>> IndexReport(added=3, unchanged=2).seen
@@ -1255,6 +1276,7 @@ class IndexReport(HtmlDisplay):
     unread: Mapping[str, int] = field(default_factory=FrozenDict)
     partly_read_in_all: int = 0
     others: Mapping[str, int] = field(default_factory=FrozenDict)
+    files: int = 0
 
     def __repr__(self) -> str:
         counts = [f"{name}={count:,}" for name, count in self.counts().items()]
@@ -1268,6 +1290,7 @@ class IndexReport(HtmlDisplay):
 
         Returns:
             The counts; of a field that lists inputs, their number, and of one with numbers by kind, their sum.
+            ``files`` is among them where the run met parts of files.
 
         Example:
             >>> IndexReport(added=3, rejects=(Reject("a.jpg", "truncated", "a.jpg ends early"),)).counts()
@@ -1276,6 +1299,7 @@ class IndexReport(HtmlDisplay):
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         counts = {name: len(value) if isinstance(value, tuple) else value for name, value in values.items()}
         counts |= {name: sum(value.values()) for name, value in values.items() if isinstance(value, Mapping)}
+        counts["files"] = self.files if self.files != self.indexed else 0
         return {name: count for name, count in counts.items() if isinstance(count, int) and count}
 
     @property

@@ -409,10 +409,15 @@ class Rights:
 
 @dataclass(frozen=True)
 class IndexSummary:
-    """An index of the service."""
+    """An index of the service.
+
+    Attributes:
+        files: Number of documents that are no parts of files; 0 for unknown, above 100,000 documents.
+    """
 
     name: str
     documents: int
+    files: int
     passages: int
     spaces: tuple[Space, ...]
     can: Rights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -218,13 +219,15 @@ def test_chromas_token_is_not_shown_by_a_server_that_repeats_it(status: int, mon
 
 def test_mongodbs_password_is_shown_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     give(monkeypatch, "VLMSEARCH_MONGO_PASSWORD")
-    connection = connect(MongoAddress.parse("//127.0.0.1/db"), MongoOptions(retries=0))
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = MongoAddress.parse(f"//127.0.0.1:{listener.getsockname()[1]}/db")
+    connection = connect(address, MongoOptions(retries=0))
     assert SECRET not in repr(connection)
 
     def fail(_: object) -> None:
         raise OperationFailure(f"{'x' * 293} you sent {SECRET}")
 
-    with pytest.raises(VlmsearchError, match="xxx") as caught:
+    with listener, pytest.raises(VlmsearchError, match="xxx") as caught:
         connection.run("c", "read", fail)
     assert SECRET[:3] not in str(caught.value)
 

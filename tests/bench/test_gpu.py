@@ -78,7 +78,10 @@ def test_an_interrupted_run_prints_what_it_has(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(gpu, "_time_batch", interrupted)
     result = bench("demo-minilm", "--device", "1", "--runtimes", "onnx", "--json")
     assert result.exit_code == 0, result.output
-    assert [row["items"] for row in json.loads(result.stdout)["timings"]] == [1]
+    row = json.loads(result.stdout)["timings"][0]
+    assert row["items"] == 1
+    line = f"demo-minilm: texts, onnx fp32, 1 at once: {row['median_ms']:.3f} ms, {row['items_per_second']:.0f} items/s"
+    assert line in result.stderr.splitlines(), "a figure is said when it is there"
     assert "Interrupted" in result.stderr
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.support.cli import ok, run
 from tests.support.facts import own
 from tests.support.pdf_files import write_pdf
+from vlmsearch.demo.scenes import make_scene
 
 
 def test_pages_are_indexed_shown_explained_and_deleted(tmp_path: Path) -> None:
@@ -46,6 +47,53 @@ def test_files_that_an_option_takes_are_counted_where_it_is_not_given(tmp_path: 
     done = run("index", tmp_path, "--pdf", *settings)
     assert done.stdout.startswith("4 added, 0 updated, 1 unchanged")
     assert done.stderr == "1 file left out: add --video\n"
+
+
+def test_files_and_their_parts_are_counted_in_every_report(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    write_pdf(folder / "a.pdf", ["a red dog", "a blue car", "a cat"])
+    (folder / "note.txt").write_text("stock prices")
+    (folder / "rows.jsonl").write_text('{"id": "row#page=", "text": "a row"}')
+    said, store = "6 documents (3 files or rows, 3 parts of files)", ("--store", f"sqlite:{tmp_path / 'index'}")
+    done = ok("index", folder, folder / "rows.jsonl", "--pdf", *store, "--encoder", "mock:")
+    assert done.startswith("6 added")
+    assert done.splitlines()[1] == said
+    again = ok("index", folder, "--pdf", *store, "--encoder", "mock:").splitlines()
+    assert (again[0].split(" in ")[0], again[1:]) == ("0 added, 0 updated, 2 unchanged", [])
+    assert f"documents   {said.replace(' documents', '')}\n" in ok("info", *store)
+    assert f"documents   {said.replace(' documents', '')}\n" in ok("check", *store)
+    assert run("count", *store).stderr == "3 files or rows, 3 parts of files\n"
+    assert ok("export", tmp_path / "index.parquet", *store).startswith(f"{said} in ")
+    copied = f"sqlite:{tmp_path / 'copy'}"
+    assert ok("copy", "--from", store[1], "--to", copied).endswith(f" has {said}\n")
+    other = "onnx:demo-minilm"
+    reindexed = run("reindex", "--encoder", other, "--ignore-space", "--store", copied)
+    assert reindexed.stdout.startswith(f"{said}, 6 encoded"), reindexed.stderr
+    for command in (["info"], ["check"], ["count"], ["export", str(tmp_path / "other.parquet")]):
+        facts = json.loads(ok(*command, *store, "--json"))
+        assert (facts["documents"], facts["files"]) == (6, 3), command
+    assert json.loads(ok("count", "--where", "page>=1", *store, "--json")) == {"documents": 3, "files": 0}
+
+
+def test_a_reindex_says_that_its_model_takes_no_images(tmp_path: Path) -> None:
+    make_scene(3).draw(64).save(tmp_path / "scene.png")
+    (tmp_path / "note.txt").write_text("stock prices")
+    store = ("--store", f"sqlite:{tmp_path / 'index'}")
+    ok("index", tmp_path / "scene.png", tmp_path / "note.txt", *store, "--encoder", "mock:")
+    done = run("reindex", "--encoder", "onnx:demo-minilm", "--ignore-space", *store)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "1 documents cannot be encoded again, so the old index stays in use: onnx:demo-minilm takes no images; "
+        "1 documents have only an image. --allow-missing leaves them out."
+    )
+    again = run("reindex", "--encoder", "onnx:demo-minilm", "--ignore-space", "--json", *store)
+    assert (again.returncode, json.loads(again.stdout)["image_only"]) == (1, 1)
+    refused = run("index", tmp_path / "scene.png", "--store", f"sqlite:{tmp_path}/new", "--encoder", "onnx:demo-minilm")
+    assert "encodes no images" in refused.stderr
+    ok("index", tmp_path / "note.txt", "--store", f"sqlite:{tmp_path}/new", "--encoder", "onnx:demo-minilm")
+    asked = run("search", "--image", tmp_path / "scene.png", "--store", f"sqlite:{tmp_path}/new")
+    assert asked.stderr == "Error: the encoder encodes no images: ask with a text\n"
 
 
 def test_nothing_that_can_be_used_is_exit_1(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_an_explanation_names_the_passage(folder: Path) -> None:
 def test_counts_are_of_documents_and_say_passages_beside(folder: Path) -> None:
     done = run("count", *STORE, cwd=folder)
     assert (done.stdout, done.stderr) == ("2\n", "and 3 passages of long texts\n")
-    assert json.loads(ok("count", "--json", *STORE, cwd=folder)) == {"documents": 2, "passages": 3}
+    assert json.loads(ok("count", "--json", *STORE, cwd=folder)) == {"documents": 2, "files": 2, "passages": 3}
     shown = ok("info", *STORE, cwd=folder)
     assert "documents   2\npassages    3\n" in shown
     assert len(ok("list", *STORE, cwd=folder).splitlines()) == 2

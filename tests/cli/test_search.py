@@ -91,8 +91,18 @@ def test_nothing_matches_and_how_to_see_the_rest(folder: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
     assert len(found(folder, "elephants", "--all", "--limit", "20")) == 12
     nothing: Json = {"matches": [], "cursor": None, "threshold": THRESHOLD, "total": None, "facets": {}, "closest": []}
-    assert answer(folder, "star", "--where", '{"number": 99}') == nothing | {"uncalibrated": {}, "shown_for": {}}
+    assert answer(folder, "star", "--where", '{"number": 99}') == nothing | {
+        "uncalibrated": {}, "shown_for": {}, "unknown_keys": {},
+    }  # fmt: skip
     assert answer(folder, "star", "--min-score", "0.5")["threshold"] == 0.5
+
+
+def test_a_key_that_no_document_has_is_named_where_nothing_matches(folder: Path) -> None:
+    said = "No document has the key 'numbre'; did you mean 'number'? there are colour, number.\n"
+    done = run("search", "star", "--where", "numbre=1", cwd=folder, **SETTINGS)
+    assert (done.stdout, done.stderr) == ("", f"{said}Nothing matches: --all shows what comes closest.\n")
+    assert answer(folder, "star", "--where", "numbre=1")["unknown_keys"] == {"numbre": said[:-2]}
+    assert answer(folder, "star", "--where", "number=1 or numbre=1")["unknown_keys"] == {}
 
 
 def test_a_terminal_shows_that_there_is_more(folder: Path) -> None:

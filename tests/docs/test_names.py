@@ -51,7 +51,9 @@ FOREIGN_KEYWORDS = {
     "check_embedding_ctx_length",
     "cleanup",
     "extra_body",
+    "require_auth",
     "sep",
+    "sslmode",
     "store_full_path",
     "synchronous",
     "transport_security",
@@ -59,7 +61,7 @@ FOREIGN_KEYWORDS = {
     *("cpu", "time"),
     *("date", "year"),
 }
-"""Arguments and settings of other libraries, limits of media, and fields of metadata in filters."""
+"""Arguments and settings of other libraries, libpq's too, limits of media, and fields of metadata in filters."""
 UNKNOWN_SCHEMES = {"onyx"}
 """Schemes in examples of errors."""
 VALUES = {

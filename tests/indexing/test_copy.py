@@ -285,7 +285,8 @@ def test_the_command_copies_and_tells(folder: Path) -> None:
         store.delete(["4"])
     done = json.loads(ok(*to, "--prune", "--json", cwd=folder))
     assert done.pop("seconds") >= 0
-    assert done == {"documents": 9, "copied": 1, "unchanged": 8, "pruned": 1, "rejects": 0, "refused": []}
+    counts = {"documents": 9, "files": 9, "copied": 1, "unchanged": 8, "pruned": 1, "rejects": 0, "refused": []}
+    assert done == counts
     found = ok("search", "text 7", "--store", "sqlite:other", "--encoder", "mock:", "--limit", "1", cwd=folder)
     assert found.split("\t")[1] == "7"
 

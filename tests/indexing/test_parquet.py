@@ -465,7 +465,7 @@ def test_the_commands_write_read_and_tell(folder: Path) -> None:
     assert "; out.parquet has 0.0 MB\n" in told
     done = json.loads(ok("export", "out.parquet", "--store", "sqlite:index", "--json", cwd=folder))
     assert done.pop("seconds") >= 0
-    assert done == {"documents": 10, "rejects": 1, "bytes": (folder / "out.parquet").stat().st_size}
+    assert done == {"documents": 10, "files": 10, "rejects": 1, "bytes": (folder / "out.parquet").stat().st_size}
     assert ok("import", "out.parquet", "--store", "sqlite:other", cwd=folder).startswith("10 copied, 0 unchanged in ")
     with SqliteStore(str(folder / "other")) as store:
         store.upsert([Record(Document("mine"), {}, Stamp("mine"))])

@@ -132,6 +132,7 @@ def test_tools_search_and_answer_as_the_pipeline_does(pipeline: Pipeline) -> Non
         "closest": [],
         "uncalibrated": {},
         "shown_for": {},
+        "unknown_keys": {},
     }
     late = structured(server, "search", query="dog", where={"year": {"$gte": 2020}}, min_score=0.0, limit=1)
     assert [match["id"] for match in late["matches"]] == ["b"]

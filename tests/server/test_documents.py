@@ -51,7 +51,7 @@ def test_documents_are_added_found_read_and_deleted(service: RunningService) -> 
         "added": 2, "updated": 0, "unchanged": 0, "pruned": 0,
         "unlabelled": 0, "rejects": [], "seconds": 0, "left_out": {}, "partly_read": 0, "unread": {},
         "partly_read_in_all": 0, "others": {},
-        "passages": 0, "cut": 0,
+        "passages": 0, "cut": 0, "files": 2,
     }  # fmt: skip
     assert add(service, {"id": "a", "text": "a dog", "metadata": {"n": 1}}).json()["unchanged"] == 1
     found = service.http.get(DOCUMENTS, params={"id": ["b/../b", "nowhere", "a"]}).json()
@@ -127,8 +127,11 @@ def test_a_passage_is_read_by_its_id_and_documents_alone_are_listed(service: Run
     assert facets["total"] == 2
     assert {value["value"]: value["count"] for value in facets["facets"]["kind"]} == {"book": 1, "note": 1}
     about = service.http.get("/api/v1/indexes/default").json()
-    assert (about["documents"], about["passages"]) == (2, 3)
-    assert service.http.get("/api/v1/indexes").json()["indexes"][0]["documents"] == 2
+    assert (about["documents"], about["files"], about["passages"]) == (2, 2, 3)
+    pipeline.store.upsert([long_record(pipeline.encoder, "lease.pdf#page=1")])
+    [summary] = service.http.get("/api/v1/indexes").json()["indexes"]
+    assert (summary["documents"], summary["files"]) == (3, 2)
+    pipeline.store.delete(["lease.pdf#page=1"])
     for name in ("image", "thumbnail"):
         sent = service.http.get(f"/api/v1/indexes/default/{name}", params={"id": "handbook#passage=2"})
         assert sent.status_code == 200, sent.text

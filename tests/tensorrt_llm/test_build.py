@@ -197,9 +197,9 @@ def test_llama_31_is_read_by_a_newer_transformers_in_the_shell_of_the_step(tmp_p
     config = json.loads((machine.out / "checkpoint" / "config.json").read_text())
     assert (config["dtype"], config["quantization"]["quant_algo"]) == ("bfloat16", "W4A16_AWQ")
     packages = [line.split() for line in (tmp_path / "pip.log").read_text().splitlines()]
-    wanted = ["tensorrt_llm==0.13.0", "Cython<3.0", "pyyaml<6", "tensorrt_llm==0.13.0", "transformers==4.44.2"]
+    wanted = ["tensorrt_llm==0.13.0", "wheel", "Cython<3.0", "pyyaml<6", "tensorrt_llm==0.13.0", "transformers==4.44.2"]
     assert [name for _, name in packages] == [*wanted, "transformers==4.44.2"]  # the last for the check
-    assert len({shell for shell, _ in packages[:5]}) == 1
+    assert len({shell for shell, _ in packages[:6]}) == 1
     if here == "--docker":
         commands = [json.loads(line) for line in log.read_text().splitlines()]
         assert [command[command.index("bash") + 1] for command in commands if "bash" in command] == ["-c", "-c"]

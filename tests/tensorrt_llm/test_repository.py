@@ -180,7 +180,11 @@ def test_a_repository_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
         "preprocessing",
         "tensorrt_llm",
     ]
+    ok("llm", "repo", "built", "--templates", "templates", "--out", "R", "--models", "tensorrt_llm", cwd=tmp_path)
+    assert [path.name for path in out.iterdir()] == ["tensorrt_llm"], "the engine alone, which reads token ids"
+    assert config_of(out, "tensorrt_llm").parameters["exclude_input_in_output"].string_value == "true"
     shutil.rmtree(out / "tensorrt_llm")
+    (out / "another").mkdir()
     with refused("is there and is not a repository of a language model"):
         write_llm_repository(out, options(tmp_path))
 

@@ -304,7 +304,9 @@ def test_the_container_of_the_llm_api_gets_the_model_or_the_hubs_cache(tmp_path:
     printed = shlex.split(ok("llm", "serve", "R-hf", *flags, cwd=tmp_path, **hub))
     assert f"{tmp_path / 'hf'}:{tmp_path / 'hf'}:ro" in printed
     assert not any("hub" in part or "HF_" in part for part in printed)
-    assert "nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3" in printed
+    image = printed.index("nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3")
+    assert printed[image + 1 :][:2] == ["bash", "-c"]
+    assert printed[-1].startswith("pip install --quiet --upgrade openai; exec tritonserver ")
     text = ok("llm", "serve", "R-so", *flags, "--release", "26.07", cwd=tmp_path, **hub)
     printed = shlex.split(text)
     assert f"{tmp_path / 'hub'}:{tmp_path / 'hub'}" in printed

@@ -164,8 +164,7 @@ def test_the_servers_command_is_taken_by_its_version(name: str, release: str) ->
     options = written_options(made.server_command())
     assert options.pop("revision") == made.recipe.revision
     assert options.pop("dtype") == made.recipe.dtype
-    is_off = name == QWEN3 or (name == QWEN2 and release != "26.07")  # the matrix of TensorRT-LLM 1.0 has it
-    assert options == ({"kv_cache_config": {"enable_block_reuse": False}} if is_off else {})
+    assert options == ({"kv_cache_config": {"enable_block_reuse": False}} if name in (QWEN2, QWEN3) else {})
 
 
 def test_the_llm_api_comes_first_where_it_runs_a_model() -> None:
@@ -197,12 +196,24 @@ def test_docker_runs_the_server_with_all_that_it_needs(tmp_path: Path) -> None:
         "CUDA_VISIBLE_DEVICES=1", f"HF_HUB_CACHE={tmp_path / 'hub'}", "HF_TOKEN",
     ]  # fmt: skip
     assert ("--gpus", "all") in pairs
-    assert written_options(printed[image + 1 :])["kv_cache_config"] == {"enable_block_reuse": False}
-    assert "--host 0.0.0.0 --port 8000" in printed[-1]
-    assert printed[-1].endswith("--log_level debug")
+    assert ("--ulimit", "stack=67108864") in pairs
+    assert printed[image + 1 : -1] == ["bash", "-c"]
+    upgrade, serve = printed[-1].split("; exec ")
+    assert upgrade == "pip install --quiet --upgrade openai", "26.07 misses a name of a newer openai"
+    command = shlex.split(serve)
+    assert written_options(command)["kv_cache_config"] == {"enable_block_reuse": False}
+    assert "--host 0.0.0.0 --port 8000" in command[-1]
+    assert command[-1].endswith("--log_level debug")
     assert not (tmp_path / "hub").exists()
     newest = ok("llm", "serve", QWEN2, "--docker", "--dry-run", "--release", "1.4.0rc1", cwd=tmp_path)
-    assert "nvcr.io/nvidia/tensorrt-llm/release:1.4.0rc1" in newest
+    assert "nvcr.io/nvidia/tensorrt-llm/release:1.4.0rc1 bash -c 'options=" in newest
+    own = ok("llm", "serve", QWEN2, "--docker", "--dry-run", "--image", "registry.example/llm:1", cwd=tmp_path)
+    assert "registry.example/llm:1 bash -c 'options=" in own, "a container of one's own is left as it is"
+    done = run("llm", "serve", QWEN2, "--image", "registry.example/llm:1", cwd=tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        "Error: --image is the container of --docker: give both",
+    )
     assert "nvcr.io/nvidia/tritonserver:26.07-" in ok("llm", "serve", QWEN2, "--docker", "--dry-run", cwd=tmp_path)
 
 
@@ -248,6 +259,7 @@ def test_the_repository_reads_pictures_where_the_templates_do(tmp_path: Path, fl
         "triton_config": {"max_batch_size": 0, "decoupled": not flags, "multimodal": True},
         "dtype": "bfloat16",
         "revision": find_llm_recipe(QWEN2).revision,
+        "kv_cache_config": {"enable_block_reuse": False},
         "max_batch_size": 8,
         "max_seq_len": 9216,
         "max_num_tokens": 8192,
@@ -258,6 +270,10 @@ def test_the_repository_reads_pictures_where_the_templates_do(tmp_path: Path, fl
     assert "no container of Triton up to 26.07 (TensorRT-LLM 1.2.1) has the TensorRT-LLM of this" in done.stderr
     done = run("llm", "serve", "R", "--docker", "--release", "1.4.0rc1", "--dry-run", cwd=tmp_path)
     assert "release:1.4.0rc1 has no Triton: the nearest that has it is 26.07" in done.stderr
+    own = shlex.split(
+        ok("llm", "serve", "R", "--docker", "--dry-run", "--image", "registry.example/llm:1", cwd=tmp_path)
+    )
+    assert own[own.index("registry.example/llm:1") + 1] == "tritonserver"
     assert "tritonserver --model-repository=" in ok("llm", "serve", "R", "--dry-run", cwd=tmp_path)
 
 
@@ -299,13 +315,18 @@ def test_status_knows_the_recipe_of_a_served_model(
         assert {path for _, path, _, _ in server.requests} == {"/v1/models"}
 
 
-@pytest.mark.parametrize("names", [["text_input"], ["text_input", "image_url"]])
+@pytest.mark.parametrize("names", [["text_input"], ["text_input", "image_url"], ["input_ids"]])
 def test_status_reads_the_inputs_of_tritons_model(tmp_path: Path, names: list[str]) -> None:
     body = json.dumps({"name": "tensorrt_llm", "inputs": [{"name": name} for name in names]}).encode()
-    with scripted_server(Answer(404), Answer(200, body)) as server:
+    with scripted_server(Answer(404), Answer(404), Answer(200, body)) as server:
         (model,) = json.loads(ok("llm", "status", server.url, "--json", cwd=tmp_path))
-        assert [path for _, path, _, _ in server.requests] == ["/v1/models", "/v2/models/tensorrt_llm"]
-    assert (model["generator"], model["has_pictures"]) == ("triton://127.0.0.1:8001/tensorrt_llm", len(names) == 2)
+        assert [path for _, path, _, _ in server.requests] == [
+            "/v1/models",
+            "/v2/models/ensemble",
+            "/v2/models/tensorrt_llm",
+        ]
+    url = "triton://127.0.0.1:8001/tensorrt_llm" + "?tokenizer=FOLDER" * (names == ["input_ids"])
+    assert (model["generator"], model["has_pictures"]) == (url, len(names) == 2)
 
 
 def test_a_server_without_language_models_is_told(tmp_path: Path) -> None:

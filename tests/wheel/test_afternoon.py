@@ -280,12 +280,12 @@ def test_an_afternoon(wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         assert all("-pytest-" in name for name in compiled), "pip does not know what pytest compiles for itself"
         assert {*left} - {*compiled} <= {"vlmsearch_mocks", "contracts", "__pycache__"}
     at_home = sorted({path.relative_to(day.home) for path in day.home.rglob("*") if path.is_file()})
-    remains = {"among the programs": sorted({*left}), "at home": at_home}
+    remains = {"among the programs": sorted({*left}), "at home": [*map(str, at_home)]}
     with capsys.disabled():
         print(
             "",
             day.table(),
-            *(f"left {where}: {', '.join(map(str, names))}" for where, names in remains.items()),
+            *(f"left {where}: {', '.join(names)}" for where, names in remains.items()),
             sep="\n",
         )
     assert {path.parts[:2] for path in at_home} <= {(".cache", "vlmsearch")}

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from urllib.parse import quote
 
 from vlmsearch._util.address import is_loopback
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ERRNO, ConfigError
 
 _SECRET_NAME = re.compile(
     r"(TOKEN|KEYS?|SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|CREDENTIALS?|HEADERS|AUTHORIZATION|COOKIE)(_|$)"
@@ -67,7 +67,7 @@ def redact(said: str, secrets: Iterable[str], *, max_chars: int | None = None) -
     for secret in filter(None, secrets):
         for form in (secret, quote(secret, safe="")):
             said = said.replace(form, "***")
-    return " ".join(said.split())[:max_chars]
+    return " ".join(ERRNO.sub("", said).split())[:max_chars]
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -77,19 +77,29 @@ def _is_own_group(number: int) -> bool:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file beside its place and put it there at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     with file_in_the_making(path) as making:
         making.write_bytes(data)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder with those above it. NotADirectoryError where a file is in its place."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as exc:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from exc
 
 
 @contextmanager
 def file_in_the_making(target: Path) -> Iterator[Path]:
     """Give an empty file beside ``target``, which takes its place on the disk after the block.
 
+    The folder is made where there is none.
+
     Where the block fails, it is gone, and ``target`` is as it was.
     """
     import tempfile
 
+    make_folder(target.parent)
     for old in target.parent.glob(".*.writing"):
         with suppress(OSError):  # another process's file may be in its place by now, or belong to another user
             if time.time() - old.stat().st_mtime > _STALE_SECONDS:

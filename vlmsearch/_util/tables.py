@@ -76,7 +76,7 @@ def suggest(given: str, known: Iterable[str]) -> str:
     """Return ``did you mean X? `` with the nearest of the known names, or nothing."""
     import difflib
 
-    near = difflib.get_close_matches(given, list(known), 1, 0.5)
+    near = difflib.get_close_matches(given, list(known), 1, 0.54)
     return f"did you mean {near[0]!r}? " if near else ""
 
 

@@ -20,7 +20,7 @@ from click.shell_completion import CompletionItem
 
 from vlmsearch._util.text import VisibleStream, visible
 from vlmsearch.cli.groups import SuggestingGroup
-from vlmsearch.errors import VlmsearchError
+from vlmsearch.errors import UncalibratedWarning, VlmsearchError
 
 _GROUPS: dict[str, dict[str, str]] = {
     "Search": {
@@ -217,5 +217,23 @@ def _show_warning(
     line: str | None = None,  # noqa: ARG001
 ) -> None:
     """Print a warning of this package as one line; warnings of libraries are for developers."""
-    if category.__module__.startswith("vlmsearch"):
+    if category.__module__.startswith("vlmsearch") and not (category is UncalibratedWarning and _is_known()):
         click.echo(visible(f"Note: {message}"), err=True)  # a progress bar may have replaced the stream
+
+
+def _is_known() -> bool:
+    """Check whether a note about the index is unwanted, or an earlier command printed it."""
+    import hashlib
+
+    from vlmsearch.models.bundle import cache_folder
+
+    given = getattr(click.get_current_context(silent=True), "params", {})
+    if given.get("quiet"):
+        return True
+    place = os.path.abspath(str(given.get("store")).partition(":")[2]), given.get("server"), given.get("index")
+    file = cache_folder() / "noted" / hashlib.sha256(repr(place).encode()).hexdigest()
+    is_known = file.exists()
+    with suppress(OSError):  # into a folder that takes no files: then each command prints the note
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    return is_known

@@ -44,7 +44,7 @@ _READ = {"picture": " (seen)", "both": " (seen and read)", "text": " (its text)"
 @click.argument("question")
 @image_option
 @flags(AskRequest, leave_out=["stream", "template"])
-@index_options("encoder", "generator", "image_limits", "server")
+@index_options("encoder", "generator", "image_limits", "server", "quiet")
 @option("--stream/--no-stream", "stream", default=None, help="Print the answer as it comes.  [default: on a terminal]")
 @add_options([flag_of(declared, is_unset=True) for declared in _SAMPLING.values()])
 @add_options([flag_of(options_of(PictureOptions)[name], flag, is_unset=True) for name, flag in _PICTURES.items()])
@@ -97,12 +97,12 @@ def _options(generator: Generator | None, sampling: Mapping[str, object]) -> Gen
 
 
 def _read(template: Path) -> str:
-    from vlmsearch.errors import ConfigError
+    from vlmsearch.errors import ConfigError, one_line
 
     try:
         return template.read_text(encoding="utf-8").rstrip("\n")
     except (OSError, UnicodeDecodeError) as exc:
-        raise ConfigError(f"the template {template} cannot be read: {exc}") from exc
+        raise ConfigError(f"the template {template} cannot be read: {one_line(exc)}") from exc
 
 
 def _show(parts: AnswerParts) -> None:

@@ -16,6 +16,7 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.stores.base import CheckReport, check_store
+from vlmsearch.types import files_text
 from vlmsearch.wire import to_json
 
 
@@ -41,7 +42,7 @@ def check(chosen: IndexChoice, repair: bool, as_json: bool) -> None:
 
 def _print(report: CheckReport) -> None:
     click.echo(f"store       {report.store}")
-    click.echo(f"documents   {report.documents}")
+    click.echo(f"documents   {report.documents}{files_text(report.documents, report.files)}")
     for field, count in report.vectors.items():
         click.echo(f"vectors     {count} {field}")
     for kind in ("orphans", "stale", "missing", "unindexed", "unfinished", "damaged"):

@@ -105,6 +105,9 @@ class _Option(click.Option):
 
 def option(*names: str, has_variable: bool = True, **settings: Any) -> Callable[[Function], Function]:
     """Return a click option with its short form, that can also be set by VLMSEARCH_<NAME>."""
+    # click says of one value that it is no "integer range"
+    if isinstance(kind := settings.get("type"), (click.IntRange, click.FloatRange)):
+        kind.name = "integer" if isinstance(kind, click.IntRange) else "number"
     long = next(name for name in names if name.startswith("--")).split("/")[0]
     short = [_SHORT[long]] if long in _SHORT else []
     variable = "VLMSEARCH_" + long.removeprefix("--").replace("-", "_").upper() if has_variable else None

@@ -20,6 +20,7 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.cli.progress import progress
 from vlmsearch.registry import open_store
+from vlmsearch.types import files_text
 
 if TYPE_CHECKING:
     from vlmsearch.indexing.copy import CopyReport
@@ -56,7 +57,8 @@ def print_report(
     elif not quiet:
         parts = [f"{done.copied} copied", f"{done.unchanged} unchanged"]
         parts += [f"{done.pruned} pruned"] if prune else []
-        click.echo(f"{', '.join(parts)} in {done.seconds:.1f} s; {written.name} has {done.documents} documents")
+        documents = f"{done.documents} documents{files_text(done.documents, done.files)}"
+        click.echo(f"{', '.join(parts)} in {done.seconds:.1f} s; {written.name} has {documents}")
         if done.rejects is None:
             click.echo("The reject list is not copied: one of the two stores keeps none.", err=True)
     if not as_json:

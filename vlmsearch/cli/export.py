@@ -15,6 +15,7 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.cli.progress import progress
+from vlmsearch.types import files_text
 
 
 @command()
@@ -37,12 +38,14 @@ def export(file: Path, chosen: IndexChoice, quiet: bool, as_json: bool) -> None:
     write = export_csv if is_csv(file) else export_index
     with chosen.open_store() as store, progress(len(store), quiet=as_json or quiet, what="exporting") as advance:
         done = write(store, file, on_progress=advance)
+        files = store.count_files()
     if as_json:
-        print_json({**asdict(done), "seconds": round(done.seconds, 3)})
+        print_json({**asdict(done), "files": files, "seconds": round(done.seconds, 3)})
         return
     if quiet:
         return
-    click.echo(f"{done.documents} documents in {done.seconds:.1f} s; {file} has {done.bytes / 1e6:.1f} MB")
+    documents = f"{done.documents} documents{files_text(done.documents, files)}"
+    click.echo(f"{documents} in {done.seconds:.1f} s; {file} has {done.bytes / 1e6:.1f} MB")
     if is_csv(file):
         click.echo("A CSV file has no vectors: `vlmsearch index` reads it and encodes the documents again.", err=True)
     elif done.rejects is None:

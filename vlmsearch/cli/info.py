@@ -20,7 +20,7 @@ from vlmsearch.cli.common import (
 )
 from vlmsearch.cli.opening import IndexChoice, index_options
 from vlmsearch.indexing.unread import unread_info
-from vlmsearch.types import Reject
+from vlmsearch.types import Reject, files_text
 from vlmsearch.wire import to_json
 
 
@@ -81,7 +81,8 @@ def _write_scores(path: Path, chosen: IndexChoice, queries: Path | None) -> None
 
 def _print(facts: Mapping[str, Any], listed: Sequence[Reject], ranker: str) -> None:
     known = {"fingerprint", "created", "spaces", "words", "tuning", "relevance", "threshold", "rejected", "name", "can"}
-    known |= {"domains", "uncalibrated", "partly_read", "unread", *([] if facts["passages"] else ["passages"])}
+    known |= {"domains", "uncalibrated", "partly_read", "unread", "files", *([] if facts["passages"] else ["passages"])}
+    facts = {**facts, "documents": f"{facts['documents']}{files_text(facts['documents'], facts.get('files', 0))}"}
     for name, value in facts.items():
         if name not in known:
             click.echo(f"{name:<11} {value}")

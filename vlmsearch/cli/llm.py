@@ -125,10 +125,10 @@ def build(
 @option("--decoupled/--unary", default=True, show_default=True, help="Stream answers, or send each as one response.")
 @option(
     "--models",
-    type=click.Choice(["bls", "ensemble"]),
+    type=click.Choice(["bls", "ensemble", "tensorrt_llm"]),
     default="bls",
     show_default=True,
-    help="The ensemble with or without tensorrt_llm_bls.",
+    help="The ensemble with or without tensorrt_llm_bls, or tensorrt_llm alone, which reads token ids.",
 )
 @json_option
 def repo(source: str, out: Path, platform: str | None, release: str | None, as_json: bool, **choices: Any) -> None:
@@ -231,12 +231,14 @@ def _built_for(folder: str) -> str:
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAGS OF THE SERVER]")
 @option("--world-size", type=click.IntRange(1), help="Ranks of the engine.  [default: as built]")
 @option("--gpus", default="", metavar="N,M", help="Numbers of the GPUs.  [default: all]")
+@option("--image", metavar="NAME", help="Container in place of the release's own.")
 @server_options(seconds=1800.0, flag="--release", release="The container's release.  [default: for llmapi the last]")
 def serve(
     folder: Path,
     extra: tuple[str, ...],
     world_size: int | None,
     gpus: str,
+    image: str | None,
     server: ServerChoice,
 ) -> None:
     """Serve a recipe or a repository until Ctrl-C.
@@ -248,13 +250,15 @@ def serve(
     from vlmsearch.tensorrt_llm.repository import ServedEngine, read_repository
     from vlmsearch.tensorrt_llm.serve import Ranks, find_mpirun, ranks_command
 
+    if image and not server.docker:
+        raise click.UsageError("--image is the container of --docker: give both")
     if not folder.is_dir():
-        _serve_recipe(str(folder), extra, gpu_numbers(gpus), server)
+        _serve_recipe(str(folder), extra, gpu_numbers(gpus), image, server)
         return
     served = ServedEngine(world_size, ()) if world_size and not server.docker else read_repository(folder)
     ranks = Ranks(world_size or served.ranks, gpu_numbers(gpus))
     if server.docker:
-        _serve_in_container(folder, extra, ranks, served, server)
+        _serve_in_container(folder, extra, ranks, served, image, server)
         return
     binary = _find_tensorrt_llm(folder, server) if served.needs_tensorrt_llm else server.find()
     mpirun = find_mpirun() if ranks.count > 1 and not server.dry_run else "mpirun"
@@ -263,7 +267,9 @@ def serve(
     server.run(command, environment)
 
 
-def _serve_recipe(recipe: str, extra: Sequence[str], gpus: tuple[int, ...], server: ServerChoice) -> None:
+def _serve_recipe(
+    recipe: str, extra: Sequence[str], gpus: tuple[int, ...], image: str | None, server: ServerChoice
+) -> None:
     """Become trtllm-serve with a recipe, here or in NVIDIA's container, or print the command."""
     import os
     import shlex
@@ -286,7 +292,7 @@ def _serve_recipe(recipe: str, extra: Sequence[str], gpus: tuple[int, ...], serv
     if server.docker:
         cache = hub_cache().absolute()
         command = docker_command(
-            made.target.image,
+            image or made.target.image,
             ends,
             made.server_command(host=INSIDE.host, port=INSIDE.http, extra=extra),
             [] if made.recipe.source else [Path(made.model)],
@@ -295,6 +301,7 @@ def _serve_recipe(recipe: str, extra: Sequence[str], gpus: tuple[int, ...], serv
             passed=hub_tokens(),
             cache=cache,
             has_grpc=False,
+            upgraded=() if image else made.target.upgraded,
         )
     if server.dry_run:
         shown = [] if server.docker else [f"{name}={value}" for name, value in variables.items()]
@@ -315,7 +322,7 @@ def _serve_recipe(recipe: str, extra: Sequence[str], gpus: tuple[int, ...], serv
 
 
 def _serve_in_container(
-    folder: Path, extra: Sequence[str], ranks: Ranks, served: ServedEngine, server: ServerChoice
+    folder: Path, extra: Sequence[str], ranks: Ranks, served: ServedEngine, image: str | None, server: ServerChoice
 ) -> None:
     """Serve a repository in NVIDIA's container, with what the server reads, downloads and needs for that."""
     from vlmsearch._util.credentials import hub_tokens
@@ -325,17 +332,16 @@ def _serve_in_container(
     from vlmsearch.tensorrt_llm.versions import newest
     from vlmsearch.triton.server.commands import INSIDE, Binary, docker_command
 
-    if server.release is None and served.has_engine:
+    if server.release is None and served.has_engine and not image:
         raise ConfigError("--docker needs --release, the one that the engine was built for")
-    if server.release is None and served.has_pictures:
+    if server.release is None and served.has_pictures and not image:
         raise ConfigError(
             f"no container of Triton up to {newest()} has the TensorRT-LLM of this repository, which reads pictures: "
             "serve it where that is installed, or serve a recipe by trtllm-serve: `vlmsearch llm serve NAME`"
         )
     target = _target(server.release or _newest())
-    if not target.triton:
+    if not (target.triton or image):
         raise ConfigError(f"{target.image} has no Triton: the nearest that has it is {newest()}")
-    image = target.image
     serve = ranks_command(Binary("tritonserver"), folder, INSIDE, ranks, extra=extra)
     cache, tokens, environment = None, {}, ranks.environment
     if served.source:
@@ -345,7 +351,15 @@ def _serve_in_container(
             cache.mkdir(parents=True, exist_ok=True)  # docker would make it root's
     places = [folder, *served.folders]
     command = docker_command(
-        image, server.ends, serve, places, gpu=True, environment=environment, passed=tokens, cache=cache
+        image or target.image,
+        server.ends,
+        serve,
+        places,
+        gpu=True,
+        environment=environment,
+        passed=tokens,
+        cache=cache,
+        upgraded=target.upgraded if served.needs_tensorrt_llm and not (served.has_engine or image) else (),
     )
     server.run(command, tokens)
 

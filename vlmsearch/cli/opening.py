@@ -48,6 +48,7 @@ _OPTIONS = {
         help="Generator of the answer.",
     ),
     "image_limits": limits_option(DEFAULT_LIMITS),
+    "quiet": option("--quiet", is_flag=True, help="Print no note on scores that are not calibrated."),
     "server": add_options(
         [
             option(
@@ -71,6 +72,7 @@ class IndexChoice:
     image_limits: ImageLimits = DEFAULT_LIMITS
     server: str | None = None
     index: str = ""
+    quiet: bool = False
 
     @contextmanager
     def open(self) -> Iterator[Index]:
@@ -163,9 +165,8 @@ def _is_server_asked(given: Mapping[str, object]) -> bool:
     def on_command_line(name: str) -> bool:
         return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
-    local = [
-        f"--{name.replace('_', '-')}" for name in given if name not in ("server", "index") and on_command_line(name)
-    ]
+    names = [name for name in given if name not in ("server", "index", "quiet")]
+    local = [f"--{name.replace('_', '-')}" for name in names if on_command_line(name)]
     if local and on_command_line("server"):
         raise click.UsageError(f"a server has its own settings: leave out {' and '.join(local)}")
     return not local

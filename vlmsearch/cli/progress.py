@@ -10,7 +10,7 @@ import click
 
 from vlmsearch.cli.common import print_first, with_flags
 from vlmsearch.indexing.unread import SHOWN, endings_text, partly_read
-from vlmsearch.types import IndexReport
+from vlmsearch.types import IndexReport, files_text
 
 
 @contextmanager
@@ -51,6 +51,8 @@ def print_report(report: IndexReport, *, verbose: bool = False) -> None:
     parts += [f"{report.pruned} pruned"] if report.pruned else []
     parts += [f"{len(report.rejects)} rejected"] if report.rejects else []
     click.echo(f"{', '.join(parts)} in {report.seconds:.1f} s ({rate:.0f}/s)")
+    if has_parts := files_text(report.indexed, report.files):
+        click.echo(f"{report.indexed:,} documents{has_parts}")
     if report.passages:
         click.echo(f"{report.passages} passages of long texts")
     if report.cut:

@@ -26,6 +26,7 @@ from vlmsearch.cli.progress import progress
 from vlmsearch.cli.search_options import flag_of
 from vlmsearch.indexing.items import SourceOptions
 from vlmsearch.registry import open_store, open_usual_encoder
+from vlmsearch.types import files_text
 
 if TYPE_CHECKING:
     from vlmsearch.encoders.base import Encoder
@@ -80,7 +81,7 @@ def reindex(
                 with progress(len(opened), quiet=as_json) as advance:
                     done = work(opened, on_progress=advance)
             if not as_json:
-                _print(done)
+                _print(done, encoder or "")
             result = {**asdict(done), "seconds": round(done.seconds, 3)}
             if done.switched and not drop_old and not as_json:
                 click.echo("the new index is in use from now on; the one before it stays until --drop-old")
@@ -119,13 +120,17 @@ def _size(count: int) -> str:
     return f"{count / 2**20:.1f} MiB" if count < 10 * 2**30 else f"{count / 2**30:.1f} GiB"
 
 
-def _print(done: ReindexReport) -> None:
+def _print(done: ReindexReport, encoder: str) -> None:
     added = "" if done.bytes_added is None else f" and {_size(done.bytes_added)}"
-    click.echo(f"{done.documents} documents, {done.encoded} encoded: it took {_duration(done.seconds)}{added}")
+    documents = f"{done.documents} documents{files_text(done.documents, done.files)}"
+    click.echo(f"{documents}, {done.encoded} encoded: it took {_duration(done.seconds)}{added}")
     print_first([f"not encoded  {id}" for id in done.lost])
     if done.lost and not done.switched:
+        why = "their images are not kept or are missing"
+        if done.image_only:
+            why = f"{encoder} takes no images; {done.image_only} documents have only an image"
         click.echo(
-            f"{len(done.lost)} documents cannot be encoded again, so the old index stays in use: "
-            "their images are not kept or are missing. --allow-missing leaves them out.",
+            f"{len(done.lost)} documents cannot be encoded again, so the old index stays in use: {why}. "
+            "--allow-missing leaves them out.",
             err=True,
         )

@@ -40,7 +40,7 @@ from vlmsearch.types import Matches
     help="Number of the page. A page has --limit matches.",
 )
 @option("--all", "show_all", is_flag=True, help="Show the closest documents, also those below the threshold.")
-@index_options("encoder", "image_limits", "server")
+@index_options("encoder", "image_limits", "server", "quiet")
 @files_option
 @json_option
 @option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a page with the images.")
@@ -110,7 +110,7 @@ def _hint_at_image(text: str | None, *, has_image: bool) -> None:
 
 
 def _print(matches: Matches, page: int, query: str) -> None:
-    if matches.shown_for:
+    if matches.spelling:
         click.echo(matches.spelling, err=not is_terminal())
         query = " ".join([query, *matches.shown_for.values()])
     if matches:

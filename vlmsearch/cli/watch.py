@@ -23,7 +23,7 @@ from vlmsearch.wire import to_json
 
 @command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(readable=False, path_type=Path))
-@index_options("encoder", "image_limits")
+@index_options("encoder", "image_limits", "quiet")
 @option("--retry-rejects", is_flag=True, help="Try rejected files again when it starts.")
 @source_options
 @json_option

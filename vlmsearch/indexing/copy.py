@@ -33,6 +33,7 @@ class CopyReport:
             one of the two stores keeps no such list.
         refused: Documents that the target does not hold because they are larger than it takes.
         seconds: How long the run took.
+        files: All that the target has now and that are no parts of files.
     """
 
     documents: int
@@ -42,6 +43,7 @@ class CopyReport:
     rejects: int | None
     refused: tuple[Reject, ...]
     seconds: float
+    files: int = 0
 
 
 def copy(
@@ -94,7 +96,7 @@ def copy(
         target.tune(manifest.tuning)
     Backgrounds().keep(target, copied)
     seconds = time.monotonic() - started
-    return CopyReport(len(target), copied, unchanged, pruned, rejects, tuple(refused), seconds)
+    return CopyReport(len(target), copied, unchanged, pruned, rejects, tuple(refused), seconds, target.count_files())
 
 
 def copy_documents(

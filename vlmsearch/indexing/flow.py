@@ -142,6 +142,7 @@ class Tally:
     cut: int = 0
     partly_read: int = 0
     unread: Counter[str] = field(default_factory=Counter)
+    files: int = 0
     rejects: list[Reject] = field(default_factory=list)
 
     @property
@@ -151,6 +152,7 @@ class Tally:
 
     def count(self, outcome: Outcome) -> None:
         """Add what became of one input."""
+        self.files += not isinstance(outcome, Reject) and part_of(outcome.id) is None
         if isinstance(outcome, Reject):
             self.rejects.append(outcome)
         elif isinstance(outcome, UnchangedDocument):
@@ -688,7 +690,7 @@ def checked_report(source: Paths, report: IndexReport) -> IndexReport:
             names = ", ".join(f"`{option}`" for option in report.left_out)
             raise ConfigError(f"all files in {where} were left out, since they are read with an option: {names}")
         others = f", but other files: {endings_text(report.others)}; name a table itself" if report.others else ""
-        raise ConfigError(f"no images, texts or rows in {where}{others}")
+        raise ConfigError(f"no images, texts or rows in {where}{others or ': name files, or a folder that has some'}")
     return report
 
 

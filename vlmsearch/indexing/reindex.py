@@ -27,7 +27,7 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.relevance import Backgrounds
 from vlmsearch.stores.base import OnDisk, Replaceable, Store, needed_manifest, reject_list_of
 from vlmsearch.stores.generations import GenerationalStore
-from vlmsearch.types import Document, Manifest, MetadataChange, Stamp
+from vlmsearch.types import Document, Manifest, MetadataChange, Stamp, encodes_images
 
 _BATCH = 500
 _ROUNDS = 3
@@ -45,6 +45,8 @@ class ReindexReport:
         switched: Whether the new index is in use; False where documents would have been lost, or the model is the same.
         seconds: The time of the run.
         bytes_added: The growth of both indexes together; None where the server does not say.
+        files: The number of documents in the new index that are no parts of files.
+        image_only: Lost documents that have no text, where the encoder takes no images.
     """
 
     documents: int
@@ -53,6 +55,8 @@ class ReindexReport:
     switched: bool
     seconds: float = 0.0
     bytes_added: int | None = None
+    files: int = 0
+    image_only: int = 0
 
 
 def reindex(
@@ -130,12 +134,14 @@ def _replace(
     """
     beside = replaceable(store)
     new = beside.beside(model.fingerprint, model.spaces)
-    encoded, lost, switched = 0, set[str](), False
+    encoded, lost, switched, image_only = 0, set[str](), False, 0
     for _ in range(_ROUNDS):
         done, lost = fill(new)
         encoded += done
         if not done:
             break
+    if lost and not encodes_images(model.spaces):
+        image_only = sum(not document.text for document in store.get(sorted(lost)))
     if allow_missing or not lost:
         Backgrounds().keep(new, encoded, None if isinstance(model, Manifest) else model)
         try:
@@ -149,7 +155,8 @@ def _replace(
             if not switched:
                 with suppress(VlmsearchError):  # what went wrong before is what has to be said
                     beside.unfreeze(new)
-    return ReindexReport(len(store if switched else new), encoded, tuple(sorted(lost)), switched)
+    used = store if switched else new
+    return ReindexReport(len(used), encoded, tuple(sorted(lost)), switched, 0.0, None, used.count_files(), image_only)
 
 
 def _renew(store: Store, encoder: Encoder, options: IndexOptions) -> ReindexReport:
@@ -179,7 +186,7 @@ def _renew(store: Store, encoder: Encoder, options: IndexOptions) -> ReindexRepo
         done += len(some)
         if options.on_progress:
             options.on_progress(done)
-    return ReindexReport(len(store), len(encoded), (), False)
+    return ReindexReport(len(store), len(encoded), (), False, files=store.count_files())
 
 
 def _digest(document: Document, stamp: Stamp, splitter: Splitter, passages: bool) -> str:

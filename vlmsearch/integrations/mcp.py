@@ -81,6 +81,7 @@ class FoundDocuments(TypedDict):
     threshold: float
     uncalibrated: dict[str, str]
     shown_for: dict[str, str]
+    unknown_keys: dict[str, str]
 
 
 class CitedSource(TypedDict):
@@ -375,6 +376,7 @@ def _documents(matches: Matches) -> FoundDocuments:
         "threshold": matches.threshold,
         "uncalibrated": dict(matches.uncalibrated),
         "shown_for": dict(matches.shown_for),
+        "unknown_keys": dict(matches.unknown_keys),
     }
 
 

@@ -59,7 +59,7 @@ def _match(match: Match) -> str:
 
 @to_html.register
 def _matches(matches: Matches) -> str:
-    said = f"<p>{escape(matches.spelling)}</p>" if matches.shown_for else ""
+    said = f"<p>{escape(matches.spelling)}</p>" if matches.spelling else ""
     if matches.closest:
         return _root(f"{said}<p>No match. Closest, not sure:</p>" + _match_table(matches.closest, Pictures()))
     if not matches:
@@ -161,6 +161,7 @@ def _check(report: CheckReport) -> str:
     named = ("orphans", "stale", "missing", "unfinished", "unindexed", "damaged")
     lists = {name: ids for name in named if (ids := getattr(report, name))}
     rows = [("documents", f"{report.documents:,}")]
+    rows += [("files or rows", f"{report.files:,}")] if report.files not in (0, report.documents) else []
     rows += [(f"vectors {escape(name)}", f"{count:,}") for name, count in report.vectors.items()]
     rows += [(name, _long(f"{len(ids):,}: {_listed([escape(id) for id in ids])}")) for name, ids in lists.items()]
     state = "in order" if report.clean else "repaired" if report.repaired else "not in order"

@@ -261,7 +261,7 @@ class HttpClient(Closable):
             option = "timeout" if self.options.answer_timeout is None else "answer_timeout"
             return f"did not end its answer within {self._answer_timeout:g} seconds; a larger {option} waits longer"
         known: dict[type[Exception], str] = {
-            httpx.ConnectError: "cannot be reached",
+            httpx.ConnectError: "cannot be reached: check its URL, and that it runs",
             httpx.ConnectTimeout: "did not accept a connection in time",
             httpx.WriteTimeout: f"took nothing for {self.options.timeout:g} seconds; a larger timeout waits longer",
             httpx.ReadTimeout: f"was silent for {self.options.timeout:g} seconds; a larger timeout waits longer",

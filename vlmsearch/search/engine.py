@@ -37,6 +37,7 @@ from vlmsearch.search.relevance import Evidence, Judge, to_relevance
 from vlmsearch.search.sayings import Saying
 from vlmsearch.search.spelling import nearest_words, respelt
 from vlmsearch.stores.base import WordSearch
+from vlmsearch.stores.listing import unknown_keys
 from vlmsearch.stores.overview import HasOverview
 from vlmsearch.stores.versions import HitContent, VersionedHit, compare_again, read_documents
 from vlmsearch.types import (
@@ -94,6 +95,9 @@ def run(judge: Judge, queries: Sequence[Query], options: SearchOptions, *, image
     for at, other in zip(empty, _nearest_words(judge, [queries[at] for at in empty], is_thorough=True)):
         if other != words[at]:
             [results[at]] = _matches(judge, [queries[at]], [other], options, image_limits)
+    if options.condition and not any(result or result.closest for result in results):
+        unknown = unknown_keys(judge.store, options.condition)
+        results = [replace(result, unknown_keys=unknown) for result in results]
     return results
 
 

@@ -29,6 +29,7 @@ def index_info(
 
     Returns:
         Its store, how many documents and passages of long texts it has, its spaces, and how it is searched;
+        ``files`` is how many documents are no parts of files;
         ``rejected`` is how many inputs are in reject list, by code, and None where the store keeps no such list.
         ``domains`` says what each field's model is made for, and ``uncalibrated`` why scores of a field are no
         probabilities.
@@ -44,6 +45,7 @@ def index_info(
     return {
         "store": store.name,
         "documents": len(store),
+        "files": store.count_files(),
         "passages": store.count_passages(),
         **(store.describe() if isinstance(store, Describable) else {}),
         "fingerprint": manifest.fingerprint,

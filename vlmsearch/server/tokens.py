@@ -18,7 +18,7 @@ from typing import get_args
 
 from vlmsearch._util.files import replace_file
 from vlmsearch._util.locks import take_lock
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, one_line
 from vlmsearch.server.caller import Caller, Right
 
 ROLES: tuple[Right, ...] = get_args(Right)
@@ -89,7 +89,7 @@ class TokenFile:
         except FileNotFoundError:
             return ()
         except (OSError, UnicodeDecodeError) as exc:
-            raise ConfigError(f"the file of tokens {self.path} cannot be read: {exc}") from exc
+            raise ConfigError(f"the file of tokens {self.path} cannot be read: {one_line(exc)}") from exc
         try:
             return _parse(text)
         except (ValueError, RecursionError) as exc:

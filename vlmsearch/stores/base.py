@@ -39,6 +39,8 @@ from vlmsearch.types import (
     check_document_id,
     check_metadata,
     document_of,
+    files_text,
+    part_of,
 )
 
 _MAX_DIM = 2**20
@@ -355,6 +357,14 @@ class Store(Closable, ABC):
             Their number.
         """
         return sum(PASSAGE in id for id in self.row_ids())
+
+    def count_files(self) -> int:
+        """Count the documents that are no parts of files: whole files, rows and what was added.
+
+        Returns:
+            Their number.
+        """
+        return sum(part_of(id) is None for id in self.ids())
 
     def places(self) -> tuple[Path, ...]:
         """Return the files and folders of this machine that hold the index. There are none where a server has it.
@@ -675,6 +685,7 @@ class CheckReport(HtmlDisplay):
         damaged: Documents, and inputs on the reject list, that are not what was written. What can be read of such a
             document is kept, and it counts as changed: indexing its source again puts it right.
         identical: Fields with so many equal vectors that searches may miss others, and what to do.
+        files: Number of documents that are no parts of files; `check_store` counts them.
         exposed: Places in which others may put what a store runs, for an administrator to close: see `Exposable`.
 
     Example:
@@ -695,12 +706,14 @@ class CheckReport(HtmlDisplay):
     damaged: tuple[str, ...] = ()
     exposed: tuple[str, ...] = ()
     identical: tuple[str, ...] = ()
+    files: int = 0
 
     def __repr__(self) -> str:
         names = ("orphans", "stale", "missing", "unfinished", "unindexed", "damaged")
         counts = "".join(f", {len(ids):,} {name}" for name in names if (ids := getattr(self, name)))
         state = "in order" if self.clean else "repaired" if self.repaired else "not in order"
-        return f"{type(self).__name__}({plain(self.store)}: {self.documents:,} documents, {state}{counts})"
+        documents = f"{self.documents:,} documents{files_text(self.documents, self.files)}"
+        return f"{type(self).__name__}({plain(self.store)}: {documents}, {state}{counts})"
 
     @property
     def clean(self) -> bool:
@@ -734,7 +747,7 @@ def check_store(store: Store, *, repair: bool = False) -> CheckReport:
     """Check a store; ConfigError for one that cannot be checked."""
     if not isinstance(store, Checkable):
         raise ConfigError(f"{store.name} cannot be checked: its class has no method `check`")
-    return store.check(repair=repair)
+    return replace(store.check(repair=repair), files=store.count_files())
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from vlmsearch._util.batching import pages
 from vlmsearch._util.plain import check_keys
+from vlmsearch._util.tables import suggest
 from vlmsearch.stores.filters import Filter, keys_of, values_of
 from vlmsearch.types import Document, MetadataValue, Scalar, part_of
 
@@ -163,6 +164,21 @@ def count_documents(store: Store, keys: Collection[str], where: Filter | None = 
         for key in counters.keys() & outline.metadata.keys():
             counters[key].update(values_of(outline.metadata[key]))
     return Counts(total, {key: dict(counts.most_common()) for key, counts in counters.items()})
+
+
+def unknown_keys(store: Store, where: Filter) -> dict[str, str]:
+    """Return the keys of a filter that no document has, each with a line about it.
+
+    The line names the keys of the first documents.
+    """
+    if not _reads_outlines(store):
+        return {}
+    known = {key for document in documents_after(store, "", _PAGE) for key in document.metadata}
+    unknown = keys_of(where) - known
+    if unknown:
+        unknown -= {key for outline in _passing(store, unknown, None) for key in outline.metadata}
+    listed = f"there are {', '.join(sorted(known)[:10])}" if known else "documents have no metadata"
+    return {key: f"No document has the key {key!r}; {suggest(key, known)}{listed}" for key in sorted(unknown)}
 
 
 def _reads_outlines(store: Store) -> bool:

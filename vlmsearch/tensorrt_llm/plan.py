@@ -107,7 +107,7 @@ class LlmPlan:
         arguments: dict[str, str] = {"dtype": self.recipe.dtype}
         if self.recipe.revision:
             arguments["revision"] = json.dumps(self.recipe.revision)
-        if self.recipe.vision and self.recipe.architecture.family not in self.target.reuse:
+        if self.recipe.vision:  # the second request with pictures failed: TensorRT-LLM's issues 5038 and 14125
             arguments["kv_cache_config.enable_block_reuse"] = "false"
         return arguments
 
@@ -234,6 +234,7 @@ class LlmPlan:
         return [
             [*_INSTALL, f"tensorrt_llm=={self.target.tensorrt_llm}", "--extra-index-url", _PACKAGES],
             # nemo-toolkit among the requirements wants this PyYAML, which Cython 3 cannot compile
+            [*_INSTALL, "wheel"],
             [*_INSTALL, "--no-build-isolation", "Cython<3.0", "pyyaml<6"],
             [*_INSTALL, "-r", f"{places.scripts}/{self.requirements}"],
             *commands,
@@ -454,10 +455,7 @@ def _with_pictures(plan: LlmPlan, vision: Vision) -> Iterator[str]:
     if not plan.is_served:
         yield f"serve          {plan.elsewhere}"
         return
-    if "kv_cache_config.enable_block_reuse" in plan.llm_arguments:
-        yield f"block reuse    off: no matrix that was read has it for {plan.target.tensorrt_llm}"
-    else:
-        yield "block reuse    on: multimodal-feature-support-matrix.md has it"
+    yield "block reuse    off: the second request with pictures failed with it (TensorRT-LLM issue 14125)"
     yield f"serve          vlmsearch llm serve {plan.recipe.name} --docker --release {plan.target.release}"
     yield f"  {_folded([*plan.server_flags(host='127.0.0.1', port=8000), _OPTIONS, 'OPTIONS'])}"
     yield f"options        {json.dumps(add_arguments({}, plan.llm_arguments))}"

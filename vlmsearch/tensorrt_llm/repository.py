@@ -32,8 +32,12 @@ from vlmsearch.tensorrt_llm.templates import (
 )
 from vlmsearch.tensorrt_llm.versions import Target, same_version
 
-Models = Literal["bls", "ensemble"]
-_MODELS: Mapping[Models, tuple[str, ...]] = {"bls": MODELS, "ensemble": MODELS[:-1]}
+Models = Literal["bls", "ensemble", "tensorrt_llm"]
+_MODELS: Mapping[Models, tuple[str, ...]] = {
+    "bls": MODELS,
+    "ensemble": MODELS[:-1],
+    "tensorrt_llm": ("tensorrt_llm",),
+}
 _YES = ("true", "True")
 _MODEL_KEY = re.compile(r"""^\s*"?model"?:\s*["']?([^"'\s,#]+)""", re.MULTILINE)
 _PATHS = re.compile(r"""[:\s"'\[](/[^"'\s,#\]]+)""")
@@ -46,9 +50,9 @@ _ONLY = {"engine_dir": ("tensorrt_llm",), "tokenizer_dir": ("preprocessing", "po
 class LlmRepoOptions:
     """Choices about the repository of a built engine.
 
-    ``engine`` is a folder that ``llm build`` made, or one with engines. ``models`` are the ensemble's, or those with
-    ``tensorrt_llm_bls``. ``values`` fill placeholders, ``key`` or ``model.key``: ``engine_dir`` and ``tokenizer_dir``
-    are where the server finds them, if not here.
+    ``engine`` is a folder that ``llm build`` made, or one with engines. ``models`` are the ensemble's, those with
+    ``tensorrt_llm_bls``, or ``tensorrt_llm`` alone, which reads token ids. ``values`` fill placeholders, ``key`` or
+    ``model.key``: ``engine_dir`` and ``tokenizer_dir`` are where the server finds them, if not here.
     """
 
     target: Target

@@ -15,7 +15,7 @@ from vlmsearch.tensorrt_llm.recipe import find_llm_recipe
 _SECONDS = 10.0
 _ANSWER_BYTES = 2**20
 """Size of the largest answer that is read."""
-_MODELS = ("tensorrt_llm", "ensemble")
+_MODELS = ("ensemble", "tensorrt_llm")
 """Language models of a Triton server, by the names that NVIDIA's repositories give them."""
 
 
@@ -48,8 +48,9 @@ def served_models(url: str) -> list[ServedModel]:
         for name in _MODELS:
             metadata = _get(server, f"/v2/models/{name}")
             if metadata is not None:
-                sighted = any(tensor["name"] == PICTURES for tensor in metadata["inputs"])
-                return [ServedModel(name, f"triton://{server.host}:8001/{name}", "", sighted)]
+                names = {tensor["name"] for tensor in metadata["inputs"]}
+                tokenizer = "?tokenizer=FOLDER" if "input_ids" in names else ""
+                return [ServedModel(name, f"triton://{server.host}:8001/{name}{tokenizer}", "", PICTURES in names)]
     raise BackendError(f"{url} has no language model: neither /v1/models nor {' or '.join(_MODELS)} of Triton")
 
 

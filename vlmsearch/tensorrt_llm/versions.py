@@ -48,9 +48,9 @@ class Target:
 
     A release without ``triton`` is TensorRT-LLM's own container. ``root`` is where the image keeps ``examples/`` and
     templates ("": nowhere), ``clone`` the repository of the templates. ``llmapi`` are the families that its LLM API
-    on PyTorch runs, ``reuse`` those whose KV cache reuses blocks for prompts with pictures. ``absent`` are the
-    placeholders, and the inputs of the llmapi model, that only other releases have. ``unverified`` was not read at
-    this version's own tag.
+    on PyTorch runs, ``upgraded`` the packages that this API needs newer than its container has them. ``absent`` are
+    the placeholders, and the inputs of the llmapi model, that only other releases have. ``unverified`` was not read
+    at this version's own tag.
     """
 
     image: str
@@ -62,7 +62,7 @@ class Target:
     python: str = ""
     root: str = ""
     llmapi: tuple[str, ...] = ()
-    reuse: tuple[str, ...] = ()
+    upgraded: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     unverified: tuple[str, ...] = ()
     engines: Engines | None = None

@@ -71,7 +71,10 @@ class PassagesSuite(StoreSuite):
         assert [document.id for document in all_documents(store)] == ["id-0", "id-1", "long"]
         assert [document.id for document in all_documents(store, parse_filter({"kind": "book"}))] == ["long"]
         assert {document.id for _, document in gallery_after(store, None, 10, "year")} == {"id-0", "id-1", "long"}
-        assert (len(store), store.count_passages()) == (3, 3)
+        assert (len(store), store.count_files(), store.count_passages()) == (3, 3, 3)
+        store.upsert([make_long("a.pdf#page=1"), make_long("a.pdf")])
+        assert (len(store), store.count_files()) == (5, 4)
+        store.delete(["a.pdf#page=1", "a.pdf"])
         counts = count_documents(store, ["kind"])
         assert (counts.total, counts.values) == (3, {"kind": {"book": 1}})
         assert count_documents(store, [], parse_filter({"year": 2020})).total == 1

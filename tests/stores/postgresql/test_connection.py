@@ -33,6 +33,7 @@ from vlmsearch.errors import OperationCancelledError
 from vlmsearch.indexing.reindex import drop_old, reindex
 from vlmsearch.integrations.framework_index import FrameworkIndex
 from vlmsearch.registry import open_store
+from vlmsearch.search.info import index_info
 from vlmsearch.server.settings import IndexSettings, ServerSettings
 from vlmsearch.stores.postgresql.connection import READING, PostgresAddress, PostgresOptions, Session, connect
 from vlmsearch.stores.postgresql.store import PostgresStore
@@ -190,7 +191,10 @@ def test_the_url_in_a_variable_has_the_password_and_nothing_shows_it(
         assert len(store) == 20
         assert store.name == f"postgresql://writer@127.0.0.1:{server.port}/{database}?table=photos"
         assert "photos-app" in str(all_sessions(server))
-        assert SECRET not in f"{vars(store)!r}{PostgresAddress.parse('env:APP_DATABASE_URL')!r}{store.describe()}"
+        manifest = store.manifest()
+        assert manifest is not None
+        shown = f"{vars(store)!r}{PostgresAddress.parse('env:APP_DATABASE_URL')!r}{index_info(store, manifest)}"
+        assert SECRET not in shown
 
 
 def all_sessions(server: PostgresServer) -> list[Any]:
@@ -362,14 +366,14 @@ def _said_of_a_role_that_is_not_there(server: PostgresServer, database: str) -> 
 def test_each_door_takes_the_variable(server: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"postgres://writer:{SECRET}@127.0.0.1:{server.port}/{database}"
     where = {"VLMSEARCH_STORE": "postgresql:env:APP_DATABASE_URL", "APP_DATABASE_URL": url}
-    done = run("index", __file__, "--encoder", "onnx:demo", **where)
+    done = run("index", __file__, "--encoder", "onnx:demo", cwd=None, **where)
     assert done.returncode == 1, "no image and no text"
     monkeypatch.setenv("APP_DATABASE_URL", url)
     with Pipeline.open(encoder="onnx:demo", store="postgresql:env:APP_DATABASE_URL") as pipeline:
         pipeline.add(Document("a", text="a red star"))
-    shown = run("search", "red star", **where)
+    shown = run("search", "red star", cwd=None, **where)
     assert shown.returncode == 0
-    facts = run("info", "--json", **where)
+    facts = run("info", "--json", cwd=None, **where)
     assert json.loads(facts.stdout)["documents"] == 1
     assert SECRET not in shown.stdout + shown.stderr + facts.stdout + facts.stderr
     settings = ServerSettings(indexes={"default": IndexSettings("postgresql:env:APP_DATABASE_URL")})

@@ -43,8 +43,9 @@ def prompted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def texts_server(binary: Binary, prompted: Path) -> Iterator[Running]:
-    """The server of an encoder with prompts, a re-ranker, and models with the tensors of TensorRT-LLM's llmapi."""
+    """The server of an encoder with prompts, a re-ranker, and models with the tensors of TensorRT-LLM's."""
     from tests.support.sighted_models import write_sighted
+    from tests.support.token_models import write_token_models
     from tests.support.triton_server import started
     from vlmsearch.triton.repository.options import RepoOptions
     from vlmsearch.triton.repository.writer import write_repository
@@ -52,5 +53,6 @@ def texts_server(binary: Binary, prompted: Path) -> Iterator[Running]:
     repository = prompted.parent / "repository"
     write_repository(str(prompted), repository, RepoOptions(reranker="demo-reranker", max_text_bytes=4096))
     write_sighted(repository)
+    write_token_models(repository)
     with started(binary, repository) as running:
         yield running

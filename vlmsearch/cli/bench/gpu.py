@@ -61,7 +61,10 @@ def measure_and_print(
     others: Mapping[str, Callable[[], Towers]] | None = None,
     as_json: bool = False,
 ) -> None:
-    """Measure all contenders and print the figures; after Ctrl-C those that were finished."""
+    """Measure all contenders and print the figures; after Ctrl-C those that were finished.
+
+    Standard error has each figure as soon as it is measured.
+    """
     from vlmsearch.bench.gpu import GpuTiming, measure_gpu
 
     timings: list[GpuTiming] = []
@@ -73,7 +76,9 @@ def measure_and_print(
     try:
         for result in measure_gpu(bundle, jpegs, texts, setting, say, others or {}):
             if isinstance(result, GpuTiming):
-                timings.append(result)
+                timings.append(result)  # said at once too: a borrowed GPU may be taken back before the end
+                figures = f"{result.median_ms:.3f} ms, {result.items_per_second:.0f} items/s"
+                say(f"{result.task}, {result.contender}, {result.items} at once: {figures}")
             else:
                 left_out.append(result)
                 say(f"{result.contender} is left out: {result.reason}")

@@ -1,4 +1,4 @@
-"""The tensors of language models behind Triton: TensorRT-LLM's ensemble and its ``llmapi`` model.
+"""The tensors of language models behind Triton: TensorRT-LLM's ensemble, its engine alone, and its ``llmapi`` model.
 
 Names are read off the model's configuration, since they changed between versions: ``random_seed`` became ``seed`` in
 TensorRT-LLM 1.x.
@@ -17,24 +17,27 @@ from tritonclient.utils import triton_to_np_dtype
 from vlmsearch._util.text import well_formed
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.base import GenerationOptions
+from vlmsearch.generators.triton.vocabulary import Vocabulary
 
 Arrays = dict[str, NDArray[np.generic]]
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
-    "max_tokens": ("max_tokens", "sampling_param_max_tokens"),
+    "max_tokens": ("max_tokens", "sampling_param_max_tokens", "request_output_len"),
     "temperature": ("temperature", "sampling_param_temperature"),
-    "top_k": ("top_k", "sampling_param_top_k"),
-    "top_p": ("top_p", "sampling_param_top_p"),
+    "top_k": ("top_k", "sampling_param_top_k", "runtime_top_k"),
+    "top_p": ("top_p", "sampling_param_top_p", "runtime_top_p"),
     "repetition_penalty": ("repetition_penalty", "sampling_param_repetition_penalty"),
     "seed": ("seed", "random_seed", "sampling_param_seed"),
     "beam_width": ("beam_width",),
-    "stop": ("stop_words", "sampling_param_stop"),
-    "bad_words": ("bad_words",),
+    "stop": ("stop_words", "sampling_param_stop", "stop_words_list"),
+    "bad_words": ("bad_words", "bad_words_list"),
     "streaming": ("stream", "streaming"),
     "exclude": ("exclude_input_in_output", "sampling_param_exclude_input_from_output"),
 }
 _LLMAPI = "sampling_param_max_tokens"
 """The input that only the ``llmapi`` model has."""
+_IDS = "input_ids"
+"""The input of TensorRT-LLM's engine, which reads token ids and answers with them."""
 _PICTURES = "image_url"
 """The input of the ``llmapi`` model for pictures, with one entry for each: NVIDIA/TensorRT-LLM, pull request 18381."""
 _ASKED = {"repetition_penalty": 1.0, "beam_width": 1, "bad_words": (), "seed": None}
@@ -43,24 +46,40 @@ _ASKED = {"repetition_penalty": 1.0, "beam_width": 1, "bad_words": (), "seed": N
 
 @dataclass(frozen=True)
 class Dialect:
-    """The tensors of one model; ``batches`` says whether shapes begin with a batch."""
+    """The tensors of one model; ``batches`` says whether shapes begin with a batch.
+
+    ``leaves_prompt_out`` says whether the model was told to, whatever a request says.
+    """
 
     model: str
     inputs: Mapping[str, model_config_pb2.ModelInput]
     batches: bool
+    leaves_prompt_out: bool = False
 
     @classmethod
     def of(cls, config: model_config_pb2.ModelConfig) -> Dialect:
         """Return the dialect of a model."""
-        return cls(config.name, {tensor.name: tensor for tensor in config.input}, config.max_batch_size > 0)
+        told = config.parameters["exclude_input_in_output"].string_value if config.parameters else ""
+        inputs = {tensor.name: tensor for tensor in config.input}
+        return cls(config.name, inputs, config.max_batch_size > 0, told.lower() in ("true", "1"))
 
-    def check(self) -> None:
-        """Raise ConfigError for a model that is not a language model."""
-        if "text_input" not in self.inputs or not self.inputs.keys() & {_LLMAPI, "max_tokens"}:
+    def check(self, *, has_tokenizer: bool) -> None:
+        """Raise ConfigError for another kind of model, or for one of token ids without a tokenizer."""
+        if self.reads_ids:
+            if not has_tokenizer:
+                raise ConfigError(
+                    f"{self.model} reads token ids: give the folder of its tokenizer, as {self.model}?tokenizer=FOLDER"
+                )
+        elif "text_input" not in self.inputs or not self.inputs.keys() & {_LLMAPI, "max_tokens"}:
             raise ConfigError(
                 f"{self.model} is not a model of texts: it has the inputs {', '.join(sorted(self.inputs))}. "
-                "TensorRT-LLM's models are `ensemble`, and `tensorrt_llm` with llmapi"
+                "TensorRT-LLM's models are `ensemble` and `tensorrt_llm`"
             )
+
+    @property
+    def reads_ids(self) -> bool:
+        """Return whether the model reads token ids, and answers with them."""
+        return {_IDS, "input_lengths", "request_output_len"} <= self.inputs.keys()
 
     @property
     def is_cumulative(self) -> bool:
@@ -70,7 +89,7 @@ class Dialect:
     @property
     def may_echo(self) -> bool:
         """Return whether the model cannot be told to leave the prompt out."""
-        return self._name("exclude") is None
+        return self._name("exclude") is None and not self.leaves_prompt_out
 
     @property
     def has_pictures(self) -> bool:
@@ -88,15 +107,38 @@ class Dialect:
         arrays = {"text_input": self._array("text_input", (prompt,))}
         if pictures:
             arrays[_PICTURES] = self._array(_PICTURES, tuple(pictures))
-        for option, value in self._values(options, streaming).items():
+        return {**arrays, **self._optional(self._values(options, streaming))}
+
+    def request_of_ids(
+        self, prompt: Sequence[int], vocabulary: Vocabulary, options: GenerationOptions, *, streaming: bool
+    ) -> Arrays:
+        """Return the inputs that ask for the ids of a text; ConfigError as for `request`.
+
+        The first token that ends a text is the model's own; the others are words to stop at.
+        """
+        end, *ends = vocabulary.ends
+        given = {_IDS: tuple(prompt), "input_lengths": (len(prompt),), "end_id": (end,), "pad_id": (end,)}
+        values = {
+            **self._values(options, streaming),
+            "stop": vocabulary.words(options.stop, ends),
+            "bad_words": vocabulary.words(options.bad_words),
+        }
+        arrays = {name: self._array(name, value) for name, value in given.items() if name in self.inputs}
+        return {**arrays, **self._optional(values)}
+
+    def _optional(self, values: Mapping[str, object]) -> Arrays:
+        """Return the inputs of options; ConfigError names one that the model does not have."""
+        arrays: Arrays = {}
+        for option, value in values.items():
             name = self._name(option)
             if name is None:
-                if option in _ASKED and value != _ASKED[option]:
+                if option in _ASKED and value is not None and value != _ASKED[option]:
                     raise ConfigError(f"{self.model} of the server has no {option}")
                 continue
-            if value is None or value == ():
-                continue
-            arrays[name] = self._array(name, value if isinstance(value, tuple) else (value,))
+            if isinstance(value, np.ndarray):
+                arrays[name] = value[None] if self.batches else value
+            elif value is not None and value != ():
+                arrays[name] = self._array(name, value if isinstance(value, tuple) else (value,))
         return arrays
 
     def _values(self, options: GenerationOptions, streaming: bool) -> Mapping[str, object]:

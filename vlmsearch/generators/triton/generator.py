@@ -30,9 +30,10 @@ from vlmsearch.generators.pictures import (
     images_in,
     refused_pictures,
 )
-from vlmsearch.generators.text import open_tokenizer, until_stop
+from vlmsearch.generators.text import Detokenizer, open_tokenizer, until_stop
 from vlmsearch.generators.thoughts import thought_tag
 from vlmsearch.generators.triton.dialects import Dialect
+from vlmsearch.generators.triton.vocabulary import Vocabulary
 from vlmsearch.media.images import data_url
 from vlmsearch.models.tokenizers import no_panics
 from vlmsearch.triton.client.connection import Connection
@@ -42,6 +43,7 @@ _RETRIES = 1000
 """Number of times that a server is asked again; usually the deadline comes first."""
 _INCOMPLETE = "\ufffd"
 _OUTPUTS = ("text_output",)
+_IDS = ("output_ids", "sequence_length")
 _NO_PICTURE = "data:image/jpeg;base64,"
 """An image of no bytes."""
 _TOO_LONG = re.compile(r"(?i)max_(seq_len|num_tokens)|mMaxNewTokens|maximum (context|input) length|too long")
@@ -51,6 +53,10 @@ _Response = dict[str, NDArray[np.generic]]
 
 class TritonGenerator(Generator):
     """A language model that a Triton server has: ``triton://host:8001/ensemble``, or ``.../tensorrt_llm`` for llmapi.
+
+    TensorRT-LLM's engine alone, the model ``tensorrt_llm`` without the ensemble around it, reads token ids:
+    ``triton://host:8001/tensorrt_llm?tokenizer=FOLDER`` makes them here, and texts of those that come back. The folder
+    says which tokens end a text; stop words and bad words are sent as the ids that they have alone.
 
     The names of the model's tensors are read off the server. With ``tokenizer``, a ``tokenizer.json`` or its folder,
     and ``context`` prompts are counted: see `CountsTokens`. Where ``tokenizer`` is a folder whose tokenizer has a chat
@@ -89,6 +95,7 @@ class TritonGenerator(Generator):
         self.name = f"triton://{address}/{named}"
         self._timeout, self._deadline = timeout, deadline
         self._tokenizer = open_tokenizer(tokenizer) if tokenizer else None
+        self._folder = tokenizer
         self._chat = find_chat_template(tokenizer) if tokenizer and chat and os.path.isdir(tokenizer) else None
         self._connection = Connection(address, timeout=timeout, deadline=deadline, tls=tls)
         try:
@@ -154,7 +161,10 @@ class TritonGenerator(Generator):
         """Read off the server what the model is called with, and how it is stopped."""
         config = self._connection.config(model)
         self._dialect = Dialect.of(config)
-        self._dialect.check()
+        self._dialect.check(has_tokenizer=self._tokenizer is not None)
+        self._vocabulary = None
+        if self._dialect.reads_ids and self._tokenizer and self._folder:
+            self._vocabulary = Vocabulary.of(self._tokenizer, self._folder)
         self._streams: bool = config.model_transaction_policy.decoupled
         steps = [Dialect.of(self._connection.config(step.model_name)) for step in config.ensemble_scheduling.step]
         stops = [Request(part.model, part.stop_request()) for part in (self._dialect, *steps) if "stop" in part.inputs]
@@ -162,7 +172,13 @@ class TritonGenerator(Generator):
 
     def _pieces(self, text: str, options: GenerationOptions, pictures: Sequence[str] = ()) -> Iterator[str]:
         dialect, streams = self._dialect, self._streams
-        inputs = dialect.request(text, options, streaming=streams and options.beam_width == 1, pictures=pictures)
+        streaming = streams and options.beam_width == 1
+        if self._vocabulary:
+            ids = self._vocabulary.encode(text)
+            inputs = dialect.request_of_ids(ids, self._vocabulary, options, streaming=streaming)
+            before = ids if dialect.may_echo and not streaming else []
+            return self._decoded(self._vocabulary, before, self._retried(dialect.model, inputs, streams))
+        inputs = dialect.request(text, options, streaming=streaming, pictures=pictures)
         return self._texts(text if dialect.may_echo else "", self._retried(dialect.model, inputs, streams))
 
     def _sighted(self, pieces: Iterator[str]) -> Iterator[str]:
@@ -228,19 +244,35 @@ class TritonGenerator(Generator):
                 return
 
     def _responses(self, model: str, inputs: _Response, streams: bool, seconds: float) -> Iterator[_Response]:
+        outputs = _IDS if self._vocabulary else _OUTPUTS
         if not streams:
-            yield self._connection.infer(model, inputs, _OUTPUTS)
+            yield self._connection.infer(model, inputs, outputs)
             return
         yield from stream_responses(
             self._connection,
             model,
             inputs,
-            _OUTPUTS,
+            outputs,
             timeout=self._timeout,
             deadline=seconds,
             request_id=uuid.uuid4().hex,
             stop=self._stop,
         )
+
+    @staticmethod
+    def _decoded(vocabulary: Vocabulary, before: list[int], responses: Iterator[_Response]) -> Iterator[str]:
+        """Yield the text of each response's ids, the first beam's. An answer may begin with ``before``, the prompt."""
+        text = Detokenizer(vocabulary.decode)
+        with closing_at_end(responses):
+            for response in responses:
+                beams = response["output_ids"]
+                ids = beams.reshape(-1, beams.shape[-1])[0][: int(response["sequence_length"].reshape(-1)[0])].tolist()
+                if before and ids[: len(before)] == before:
+                    ids = ids[len(before) :]
+                if piece := "".join(text.push(token) for token in ids if token not in vocabulary.ends):
+                    yield piece
+        if piece := text.finish():
+            yield piece
 
     def _texts(self, before: str, responses: Iterator[_Response]) -> Iterator[str]:
         """Yield the new text of each response, the first beam's. An answer may begin with ``before``, the prompt."""

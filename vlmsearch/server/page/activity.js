@@ -105,7 +105,9 @@ function result(job) {
   const { result: got } = job;
   if (job.kind === "index" && got) {
     const rejected = got.rejects.length;
-    const said = [[got.added, "added"], [got.updated, "updated"], [got.unchanged, "unchanged"], [got.pruned, "removed"]]
+    const parts = got.added + got.updated + got.unchanged - got.files;
+    const said = [[got.added, "added"], [got.updated, "updated"], [got.unchanged, "unchanged"], [got.pruned, "removed"],
+      [parts && got.files, "files or rows"], [got.files && parts, "parts of files"]]
       .filter(([count]) => count).map(([count, name]) => `${number(count)} ${name}`);
     return [h("p", {}, said.join(" · ") || "Nothing to do", rejected ? " · " : "",
       rejected ? h("a", { href: state.linkTo({ ...state.EMPTY, view: "rejects" }) }, `${number(rejected)} left out`) : ""),

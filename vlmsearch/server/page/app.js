@@ -96,7 +96,7 @@ addEventListener("documents-changed", async () => {
   main.setAttribute("aria-busy", "true");
   const now = await call(inIndex(index.name)).catch(() => null);
   main.setAttribute("aria-busy", "false");
-  if (now) Object.assign(index, { documents: now.documents, passages: now.passages });
+  if (now) Object.assign(index, { documents: now.documents, files: now.files, passages: now.passages });
   shown?.view.reload?.();
 });
 

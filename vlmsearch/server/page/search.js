@@ -274,7 +274,7 @@ class Search {
       const isUnsure = !answer.matches.length && answer.closest.length > 0;
       if (isUnsure) answer.matches = answer.closest;
       answer = { items: answer.matches, isUnsure, after: answer.cursor, total: isWhole ? answer.matches.length : null, facets: {},
-        uncalibrated: answer.uncalibrated, shownFor: answer.shown_for };
+        uncalibrated: answer.uncalibrated, shownFor: answer.shown_for, unknownKeys: answer.unknown_keys };
     } else {
       const asked = new URLSearchParams({ limit, order: "gallery" });
       if (after) asked.set("after", after);
@@ -361,9 +361,11 @@ class Search {
     const most = isAsked && total >= 10_000;
     const counted = total ?? items.length;
     const noun = isAsked ? ["match", "matches"] : ["document", "documents"];
-    const isAll = !isAsked && total === this.index.documents && this.index.passages;
+    const isAll = !isAsked && total === this.index.documents;
+    const { files, passages } = this.index;
+    const whole = isAll && files && files !== total ? ` (${number(files)} files or rows, ${many(total - files, "part")} of files)` : "";
     this.count.textContent = items.length || total === 0
-      ? `${most ? "More than " : ""}${many(counted, ...noun)}${isAll ? `, ${many(this.index.passages, "passage")}` : ""}` : "";
+      ? `${most ? "More than " : ""}${many(counted, ...noun)}${whole}${isAll && passages ? `, ${many(passages, "passage")}` : ""}` : "";
     if (this.found.isUnsure) this.count.textContent = "No match. Closest, not sure:";
     if (total === null && this.found.after) this.count.textContent = `More than ${number(items.length)} ${noun[1]}`;
     this.#drawSort();
@@ -371,6 +373,7 @@ class Search {
     const reasons = Object.values(this.found.uncalibrated ?? {});
     const respelt = Object.entries(this.found.shownFor ?? {}).map(([typed, word]) => `${word} (no document has ${typed})`);
     const notes = respelt.length ? [`Shown for ${respelt.join(", ")}.`] : [];
+    for (const line of Object.values(this.found.unknownKeys ?? {})) notes.push(`${line}.`);
     if (reasons.length) notes.push(`Scores are uncalibrated: ${reasons.join("; ")}.`);
     this.note.textContent = notes.join(" ");
     this.note.hidden = !notes.length;

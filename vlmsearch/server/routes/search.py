@@ -44,7 +44,8 @@ async def indexes(service: ServiceHere, caller: CallerHere) -> Json:
 
 def _summary(index: OpenIndex, caller: Caller) -> IndexSummary:
     store, spaces = index.pipeline.store, tuple(index.pipeline.encoder.spaces)
-    return IndexSummary(index.name, len(store), store.count_passages(), spaces, _rights(index, caller))
+    files = store.count_files() if len(store) <= 100_000 else 0  # those of a larger index take seconds
+    return IndexSummary(index.name, len(store), files, store.count_passages(), spaces, _rights(index, caller))
 
 
 def info_json(index: OpenIndex, caller: Caller) -> JsonObject:

@@ -30,17 +30,8 @@ class Discrepancies:
 
     def report(self, store: str, *, unfinished: Iterable[str], in_progress: int, repaired: bool) -> CheckReport:
         """Return the report on a store, whose documents are not counted yet."""
-        kinds = {"orphans": self.orphans, "stale": self.stale, "missing": self.missing}
-        names = {kind: _row_names(keys) for kind, keys in kinds.items()}
-        return CheckReport(
-            store,
-            0,
-            self.counts,
-            unfinished=tuple(sorted(unfinished)),
-            in_progress=in_progress,
-            repaired=repaired,
-            **names,
-        )
+        loose, stale, lost = map(_row_names, (self.orphans, self.stale, self.missing))
+        return CheckReport(store, 0, self.counts, loose, stale, lost, tuple(sorted(unfinished)), in_progress, repaired)
 
 
 def _row_names(keys_by_field: Mapping[Field, set[Key]]) -> tuple[str, ...]:

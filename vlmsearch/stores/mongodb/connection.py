@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -242,7 +244,10 @@ def connect(address: MongoAddress, options: MongoOptions) -> MongoConnection:
     hosts = ",".join(address.hosts)
 
     def make_client() -> MongoClient[Row]:
-        return MongoClient(f"{scheme}://{hosts}/", **given)
+        client: MongoClient[Row] = MongoClient(f"{scheme}://{hosts}/", connect=False, **given)  # it checks its options
+        if not options.srv:
+            _check_reachable(address.hosts, options.timeout)
+        return client
 
     return MongoConnection(
         name=f"mongodb://{hosts}/{address.database}",
@@ -250,6 +255,17 @@ def connect(address: MongoAddress, options: MongoOptions) -> MongoConnection:
         make_client=make_client,
         retries=options.retries,
         secrets=(password,) if password else (),
+    )
+
+
+def _check_reachable(hosts: Sequence[str], timeout: float) -> None:
+    """Raise ConnectionError where no server takes a connection: the driver would go on asking until the timeout."""
+    for host in hosts:
+        name, port = parse_address(host) or (host, None)
+        with suppress(OSError), socket.create_connection((name, port or 27017), timeout):
+            return
+    raise ConnectionError(
+        f"{', '.join(hosts)} refused a connection, or was silent: start MongoDB, or check the address"
     )
 
 

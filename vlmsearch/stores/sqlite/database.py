@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vlmsearch._util.cancellation import check_cancelled, on_cancel, pause
+from vlmsearch._util.files import make_folder
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OperationCancelledError
 from vlmsearch.stores.sqlite.schema import SCHEMA, VERSION, Schema, run, stranger
 
@@ -166,7 +167,7 @@ class Database:
         """Make the file and its folder, unless they are there."""
         self._refuse_network()
         with self._translated("make the database"):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             connection = self._connect("mode=rwc")
             try:
                 if not connection.execute("PRAGMA user_version").fetchone()[0]:

@@ -115,19 +115,24 @@ def docker_command(
     passed: Iterable[str] = (),
     cache: Path | None = None,
     has_grpc: bool = True,
+    upgraded: Sequence[str] = (),
 ) -> list[str]:
     """Return the ``docker run`` of a server's command; one without gRPC has the port of HTTP alone.
 
     ``folders`` are those that it reads, the repository first, whose ``requirements.txt`` is installed before. ``cache``
-    is one that it writes to. The variables named in ``passed`` have the values of docker's own environment.
+    is one that it writes to. The variables named in ``passed`` have the values of docker's own environment. The
+    packages in ``upgraded`` are upgraded in the container first.
     """
     places = dict.fromkeys(folder.absolute() for folder in folders)
     needed = next(iter(places)) / "requirements.txt" if places else None
     if needed and needed.is_file():
         serve = ["bash", "-c", f"pip install --quiet -r {shlex.quote(str(needed))} && exec {shlex.join(serve)}"]
+    if upgraded:  # without a network the server starts all the same, and says itself what it lacks
+        serve = ["bash", "-c", f"pip install --quiet --upgrade {shlex.join(upgraded)}; exec {shlex.join(serve)}"]
     ports = [(ends.http, INSIDE.http), (ends.grpc, INSIDE.grpc), (ends.metrics, INSIDE.metrics)]
     return [
-        *("docker", "run", "--rm", "--init", "--shm-size=2g", "--ulimit", "memlock=-1"),
+        *("docker", "run", "--rm", "--init", "--shm-size=2g"),
+        *("--ulimit", "memlock=-1", "--ulimit", "stack=67108864"),
         *(("--gpus", "all") if gpu else ()),
         *(part for name, value in (environment or {}).items() for part in ("-e", f"{name}={value}")),
         *(part for name in passed for part in ("-e", name)),
