@@ -62,7 +62,10 @@ def test_pages_are_the_documents_in_order(folder: Path) -> None:
 )
 def test_a_filter_chooses_documents(where: str, count: int, folder: Path) -> None:
     assert int(ok("count", *STORE, "--where", where, cwd=folder)) == count
-    assert json.loads(ok("count", *STORE, "--where", where, "--json", cwd=folder)) == {"documents": count}
+    assert json.loads(ok("count", *STORE, "--where", where, "--json", cwd=folder)) == {
+        "documents": count,
+        "files": count,
+    }
     assert len(listed(folder, "--where", where)) == count
     documents = json.loads(ok("list", *STORE, "--where", where, "--json", cwd=folder))["documents"]
     assert len(documents) == count

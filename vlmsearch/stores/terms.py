@@ -304,9 +304,19 @@ def rules_of(language: str) -> str:
         >>> rules_of("none")
         ''
     """
+    return "" if language in ("", NONE) else f"snowballstemmer {_stemmer_release()}, codes 2"
+
+
+@cache
+def _stemmer_release() -> str:
+    import snowballstemmer
+
+    folders = [*Path(snowballstemmer.__file__).parents[1].glob("snowballstemmer-*.dist-info")]
+    if len(folders) == 1:  # each search asks, and importlib.metadata takes longer to import than the folder to list
+        return folders[0].stem.partition("-")[2]
     from importlib.metadata import version
 
-    return "" if language in ("", NONE) else f"snowballstemmer {version('snowballstemmer')}, codes 2"
+    return version("snowballstemmer")
 
 
 def other_rules(made_by: str, language: str) -> str:
