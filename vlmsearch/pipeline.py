@@ -491,7 +491,7 @@ class Pipeline(Index):
                 pieces = read_prompt(prompt, generator, options, _text_encoder(encoder))
                 answer = AnswerStream(prompt, staged("generate", pieces, about))
             else:
-                answer = nothing_found()
+                answer = nothing_found(sure.spelling)
             if given.stream:
                 return answer
             with answer:

@@ -418,7 +418,7 @@ def test_options_and_template_reach_the_generator() -> None:
 def test_nothing_found_can_be_streamed() -> None:
     generator = MockGenerator()
     stream = asked(generator).ask("red star", where={"no": 1}, stream=True)
-    assert list(stream) == [NOTHING_FOUND]
+    assert list(stream) == [f"{NOTHING_FOUND} No document has the key 'no'; documents have no metadata."]
     assert stream.answer() == asked(generator).ask("red star", where={"no": 1})
     assert generator.prompts == []
 

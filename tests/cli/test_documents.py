@@ -56,6 +56,14 @@ def test_pages_are_the_documents_in_order(folder: Path) -> None:
     assert "--page needs --limit" in run("list", *STORE, "--page", "2", cwd=folder).stderr
 
 
+@pytest.mark.parametrize("command", ["count", "list"])
+def test_a_key_that_no_document_has_is_named(command: str, folder: Path) -> None:
+    done = run(command, *STORE, "--where", "yaer=2020", cwd=folder)
+    assert done.stderr == "No document has the key 'yaer'; did you mean 'year'? there are date, folder, type, year.\n"
+    assert run(command, *STORE, "--where", "year=1999", cwd=folder).stderr == ""
+    assert run("list", *STORE, "--unread", cwd=folder).stderr == ""
+
+
 @pytest.mark.parametrize(
     ("where", "count"),
     [("year>=2020 and year!=2024", 5), ('{"year": {"$lt": 2003}}', 3), ("date=2024-06", 1), ("year=1999", 0)],

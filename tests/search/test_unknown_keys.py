@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
-from vlmsearch_mocks import MemoryStore, MockEncoder
+from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator
 
 from tests.support.service import serving
 from vlmsearch import Document, Matches, Pipeline, Store, connect
+from vlmsearch.answers.stream import NOTHING_FOUND
 from vlmsearch.notebook import to_html
 from vlmsearch.server.settings import IndexSettings, ServerSettings
 
@@ -25,6 +26,9 @@ def test_every_store_names_the_key(store: Store) -> None:
         assert list(both.unknown_keys) == ["colour", "yaer"]
         assert "did you mean" not in both.unknown_keys["colour"]
         assert pipeline.search("dog", where={"year": 1999}).unknown_keys == {}
+        pipeline.generator = MockGenerator("[1]")
+        assert pipeline.ask("dog", where={"yaer": 2020}).text == f"{NOTHING_FOUND} {LINE}."
+        assert pipeline.ask("dog", where={"year": 1999}).text == NOTHING_FOUND
         assert pipeline.search("dog", where={"yaer": {"$ne": 2020}}, min_score=0).unknown_keys == {}
 
 

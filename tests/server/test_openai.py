@@ -306,7 +306,9 @@ def test_nothing_found_is_said_without_a_source(service: OpenAIService) -> None:
         messages=[{"role": "user", "content": "quantum"}],
         extra_body={"where": {"folder": "nowhere"}},
     )
-    assert found.choices[0].message.content == "Nothing in the index matches the question."
+    assert found.choices[0].message.content == (
+        "Nothing in the index matches the question. No document has the key 'folder'; documents have no metadata."
+    )
     assert found.choices[0].message.annotations == []
 
 

@@ -158,6 +158,6 @@ class AnswerStream(AnswerParts):
             yield self._prompt.sources[number - 1].citation
 
 
-def nothing_found() -> AnswerStream:
-    """Return the answer where there is no source."""
-    return AnswerStream(Prompt("", template=Template("")), iter([NOTHING_FOUND]))
+def nothing_found(note: str) -> AnswerStream:
+    """Return the answer where there is no source, with a note on the search."""
+    return AnswerStream(Prompt("", template=Template("")), iter([f"{NOTHING_FOUND} {note}".rstrip()]))

@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 
 import click
 
 from vlmsearch._util.text import unfiltered
+from vlmsearch._util.unread import HAS_UNREAD
 from vlmsearch.cli.common import add_options, is_terminal, option
 from vlmsearch.cli.opening import IndexChoice
 from vlmsearch.media.remote import remote_url
@@ -31,7 +33,7 @@ def open_documents(chosen: IndexChoice, where: Mapping[str, object] | None) -> I
     They are in the order of their ids.
     """
     from vlmsearch.stores.filters import parse_filter
-    from vlmsearch.stores.listing import all_documents
+    from vlmsearch.stores.listing import all_documents, unknown_keys
 
     condition = parse_filter(where) if where is not None else None
     if chosen.server:
@@ -40,7 +42,12 @@ def open_documents(chosen: IndexChoice, where: Mapping[str, object] | None) -> I
             yield (document for document in documents if condition is None or condition.matches(document.metadata))
     else:
         with chosen.open_store() as store:
-            yield all_documents(store, condition)
+            documents = all_documents(store, condition)
+            first = [*islice(documents, 1)]
+            unknown = unknown_keys(store, condition) if condition and not first else {}
+            for key in unknown.keys() - HAS_UNREAD.keys():
+                click.echo(f"{unknown[key]}.", err=True)
+            yield chain(first, documents)
 
 
 def path_of(document: Document) -> str | None:
