@@ -1,6 +1,5 @@
 """Damage to the file is told in one line, and what can be made again is made again."""
 
-import importlib.metadata
 import random
 import sqlite3
 from collections.abc import Callable
@@ -347,7 +346,7 @@ def test_words_of_another_stemmer_are_told_and_made_again(tmp_path: Path, monkey
     records = [replace(r, document=Document(r.document.id, "laufende Hunde und Häuser")) for r in RECORDS]
 
     def use(release: str, length: int) -> SqliteStore:
-        monkeypatch.setattr(importlib.metadata, "version", lambda _: release)
+        monkeypatch.setattr(terms, "_stemmer_release", lambda: release)
         terms.rules_of.cache_clear()
         monkeypatch.setattr(terms, "_snowball", lambda word, language: word[:length])
         terms.terms_of_word.cache_clear()
