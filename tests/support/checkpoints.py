@@ -32,10 +32,14 @@ def make_clip(
     positions: int = 32,
     layers: int = 2,
     text: tuple[int, int, int] = (40, 2, 2),
+    inner: int = 2,
     times: float = 4.0,
     seed: int = 0,
 ) -> Path:
-    """A CLIP checkpoint over the vocabulary of the demonstration model; ``text`` is width, layers and heads."""
+    """A CLIP checkpoint over the vocabulary of the demonstration model.
+
+    ``text`` is width, layers and heads. Feed-forward layers are ``inner`` times as wide: 4 times in published ones.
+    """
     import torch
     from transformers import CLIPConfig, CLIPModel
 
@@ -44,7 +48,7 @@ def make_clip(
     texts = {
         "vocab_size": words["vocab_size"],
         "hidden_size": text[0],
-        "intermediate_size": 2 * text[0] - 8,
+        "intermediate_size": inner * text[0] - (8 if inner == 2 else 0),
         "num_hidden_layers": text[1],
         "num_attention_heads": text[2],
         "max_position_embeddings": positions,
@@ -55,7 +59,7 @@ def make_clip(
     }
     vision = {
         "hidden_size": width,
-        "intermediate_size": 2 * width,
+        "intermediate_size": inner * width,
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "image_size": size,

@@ -47,7 +47,7 @@ def _clip(act: str, patch: int, vision: tuple[int, int, int], text: tuple[int, i
     width, layers, heads = vision
     return partial(
         make_clip, act=act, old_end=True, patch=patch, size=224, width=width, layers=layers, heads=heads, dim=dim,
-        positions=77, text=text, times=1.5,
+        positions=77, text=text, inner=4, times=1.5,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import psycopg
@@ -54,60 +55,7 @@ class TestOwnStore(StoreContract):
         return MemoryStore()
 """,
 }
-APPLICATION = """
-import os
-from contextlib import asynccontextmanager
-from typing import Annotated
-
-from fastapi import FastAPI, Form, Request, UploadFile
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel
-from vlmsearch import AsyncPipeline, Document, InvalidInputError
-
-
-@asynccontextmanager
-async def lifespan(app):
-    async with await AsyncPipeline.open(store=os.environ["APP_STORE"], encoder=os.environ["APP_ENCODER"]) as pipeline:
-        app.state.pipeline = pipeline
-        yield
-
-
-app = FastAPI(lifespan=lifespan)
-
-
-@app.exception_handler(InvalidInputError)
-async def refuse(request: Request, error: InvalidInputError):
-    return JSONResponse({"detail": str(error)}, 400)
-
-
-class Note(BaseModel):
-    id: str
-    text: str
-
-
-def shown(matches):
-    return {"matches": [{"document": {"id": match.document.id}, "score": match.score} for match in matches]}
-
-
-@app.post("/notes", status_code=201)
-async def add_note(note: Note):
-    return (await app.state.pipeline.add(Document(note.id, text=note.text))).added
-
-
-@app.post("/pictures", status_code=201)
-async def add_picture(file: UploadFile, id: Annotated[str, Form()]):
-    return (await app.state.pipeline.add(Document(id, image=await file.read()))).added
-
-
-@app.get("/search")
-async def search(text: str):
-    return shown(await app.state.pipeline.search(text))
-
-
-@app.post("/search")
-async def search_like(file: UploadFile):
-    return shown(await app.state.pipeline.search(image=await file.read()))
-"""
+APPLICATION = ROOT / "examples" / "fastapi_app" / "app.py"
 
 
 @dataclass
@@ -294,19 +242,23 @@ def test_an_afternoon(wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 
 def use_application(day: Afternoon, url: str) -> None:
     """Run an application against PostgreSQL: add a note and a picture, search, start it again, and search again."""
-    (day.project / "app.py").write_text(APPLICATION, encoding="utf-8")
-    port, settings = free_port(), {"APP_STORE": url, "PGPASSWORD": PASSWORD, "APP_ENCODER": "onnx:demo"}
+    shutil.copy(APPLICATION, day.project)
+    secret = url.replace(f"postgresql://{ROLE}@", f"postgres://{ROLE}:{quote(PASSWORD)}@")
+    port, settings = free_port(), {"APP_STORE": "postgresql:env:DATABASE_URL", "DATABASE_URL": secret}
     command = ("uvicorn", "app:app", "--port", str(port))
     picture = (day.project / "photos" / "0007.jpg").read_bytes()
-    with day.serving(*command, port=port, **settings) as http:
+    with day.serving(*command, port=port, APP_ENCODER="onnx:demo", **settings) as http:
         added = http.post("/notes", json={"id": "heron", "text": "A grey heron stands in the reeds."})
         assert added.status_code == 201, added.text
         added = http.post("/pictures", data={"id": "seven"}, files={"file": ("7.jpg", picture, "image/jpeg")})
         assert added.status_code == 201, added.text
-        assert http.post("/pictures", data={"id": "bad"}, files={"file": ("7.jpg", b"GIF89a")}).status_code < 500
+        assert http.post("/pictures", data={"id": "bad"}, files={"file": ("7.jpg", b"GIF89a")}).status_code == 400
     with day.serving(*command, port=port, **settings) as http:
         assert match_ids(http.get("/search", params={"text": "heron"}))[:1] == ["heron"]
         assert match_ids(http.post("/search", files={"file": ("7.jpg", picture, "image/jpeg")}))[:1] == ["seven"]
+        assert "heron" in http.get("/answer", params={"question": "Which bird stands in the reeds?"}).text
+        assert http.delete("/documents/seven").status_code == 204
+        assert http.get("/documents/seven").status_code == 404
     refused = day.run("vlmsearch", "info", "--store", url, status=1, PGPASSWORD="another")
     assert refused.count("\n") == 1
     assert PASSWORD not in refused

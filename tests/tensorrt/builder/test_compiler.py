@@ -52,12 +52,12 @@ REAL: dict[str, Callable[[Path], Path]] = {
     "minilm": lambda folder: minilm(),
     "clip": partial(
         make_clip, size=224, patch=32, width=768, heads=12, layers=12, dim=512, positions=77, text=(512, 12, 8),
-        times=1.5,
+        inner=4, times=1.5,
     ),
     "siglip": partial(make_siglip, second=False, weaker=2.0, **REAL_SIGLIP),
     "siglip2": partial(make_siglip, second=True, weaker=2.0, **REAL_SIGLIP),
 }  # fmt: skip
-"""Checkpoints of published widths and depths, and the real MiniLM."""
+"""Checkpoints of published sizes with small vocabularies, and the real MiniLM."""
 
 
 @pytest.fixture(scope="module")
