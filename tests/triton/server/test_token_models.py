@@ -19,6 +19,7 @@ from vlmsearch import GenerationOptions
 from vlmsearch.errors import ConfigError
 from vlmsearch.generators.text import open_tokenizer
 from vlmsearch.generators.triton.generator import TritonGenerator
+from vlmsearch.generators.triton.vocabulary import Vocabulary
 from vlmsearch.registry import open_generator
 
 TOKENIZER = Path("engines/demo-gpt2/bundle").resolve()
@@ -100,6 +101,9 @@ def test_every_token_that_ends_a_text_ends_it(texts_server: Running, tmp_path: P
     url = f"//127.0.0.1:{texts_server.ends.grpc}/tokens"
     with TritonGenerator(url, tokenizer=folder) as generator:
         assert generator.generate(TEXT) == TEXT.split(",", maxsplit=1)[0]
+        with pytest.MonkeyPatch.context() as patch:  # as for a model without lists of stop words
+            patch.setattr(Vocabulary, "words", lambda self, words, ends=(): None)
+            assert generator.generate(TEXT) == TEXT.split(",", maxsplit=1)[0]
     (folder / "generation_config.json").unlink()
     for place in (folder, folder / "tokenizer.json"):
         with pytest.raises(ConfigError, match="does not say which token ends a text: give the folder"):

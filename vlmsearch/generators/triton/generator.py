@@ -8,7 +8,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -261,15 +261,20 @@ class TritonGenerator(Generator):
 
     @staticmethod
     def _decoded(vocabulary: Vocabulary, before: list[int], responses: Iterator[_Response]) -> Iterator[str]:
-        """Yield the text of each response's ids, the first beam's. An answer may begin with ``before``, the prompt."""
-        text = Detokenizer(vocabulary.decode)
+        """Yield the text of each response's ids, the first beam's, up to the first that ends it.
+
+        An answer may begin with ``before``, the prompt.
+        """
+        text, has_ended = Detokenizer(vocabulary.decode), False
         with closing_at_end(responses):
             for response in responses:
                 beams = response["output_ids"]
                 ids = beams.reshape(-1, beams.shape[-1])[0][: int(response["sequence_length"].reshape(-1)[0])].tolist()
                 if before and ids[: len(before)] == before:
                     ids = ids[len(before) :]
-                if piece := "".join(text.push(token) for token in ids if token not in vocabulary.ends):
+                shown = [] if has_ended else list(takewhile(lambda token: token not in vocabulary.ends, ids))
+                has_ended = has_ended or len(shown) < len(ids)
+                if piece := "".join(map(text.push, shown)):
                     yield piece
         if piece := text.finish():
             yield piece
