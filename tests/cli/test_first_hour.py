@@ -606,7 +606,9 @@ print(json.dumps([(each.returncode, each.stderr.splitlines()[-1]) for each in do
 
 
 @pytest.mark.slow
-def test_a_missing_extra_is_named_with_the_command_that_installs_it(place: Place) -> None:
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commands = {package: command for package, (_, _, command) in MISSING.items()}
     (place.folder / "queries.jsonl").write_text('{"query": "a dog", "relevant": ["a"]}\n')
     done = subprocess.run(
@@ -622,6 +624,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(place: Place
         text=True,
         check=True,
     )
+    monkeypatch.chdir(place.folder)  # which says how a checkout is named
     assert json.loads(done.stdout) == [
         [1, f"Error: {user} needs {package}, which is not installed: {install_command(extra)}"]
         for package, (user, extra, _) in MISSING.items()
