@@ -261,9 +261,9 @@ class TritonGenerator(Generator):
 
     @staticmethod
     def _decoded(vocabulary: Vocabulary, before: list[int], responses: Iterator[_Response]) -> Iterator[str]:
-        """Yield the text of each response's ids, the first beam's, up to the first that ends it.
+        """Yield the text of each response's ids, up to one that ends it.
 
-        An answer may begin with ``before``, the prompt.
+        They are those of the first beam. An answer may begin with ``before``, the prompt.
         """
         text, has_ended = Detokenizer(vocabulary.decode), False
         with closing_at_end(responses):
