@@ -75,8 +75,7 @@ def index(path):
         collection.upsert(
             ids=[row["id"] for row in some],
             images=images,
-            uris=[row["image"] for row in some],
-            metadatas=[{"year": row["year"]} for row in some],
+            metadatas=[{"year": row["year"], "path": row["image"]} for row in some],
         )
     return collection
 
