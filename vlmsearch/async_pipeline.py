@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
 
-from typing_extensions import Self, Unpack
+from typing_extensions import Self, Unpack, override
 
 from vlmsearch._util.async_threads import AsyncThreads, ThreadReading
 from vlmsearch.errors import ConfigError
@@ -269,6 +269,17 @@ class AsyncPipeline:
         parts = await self._threads.run(cast("Callable[[], AnswerParts]", answering), unwanted=AnswerParts.close)
         return AsyncAnswerStream(parts, self._threads)
 
+    def restricted(self, principals: Iterable[str]) -> AsyncPipeline:
+        """Return a handle on the documents that some principals may read: see `Pipeline.restricted`.
+
+        Args:
+            principals: Who asks, such as ``["user:ann", "group:hr"]``.
+
+        Returns:
+            The handle, which uses the same threads. Closing it closes nothing.
+        """
+        return _RestrictedPipeline(self, self.pipeline.restricted(principals))
+
     async def close(self) -> None:
         """Take no more calls, finish those that were accepted, and close the pipeline.
 
@@ -287,6 +298,18 @@ class AsyncPipeline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+class _RestrictedPipeline(AsyncPipeline):
+    """A restricted handle on a pipeline for asyncio."""
+
+    def __init__(self, whole: AsyncPipeline, restricted: Pipeline) -> None:
+        self.pipeline = restricted
+        self._threads = whole._threads  # noqa: SLF001
+
+    @override
+    async def close(self) -> None:
+        pass
 
 
 class AsyncAnswerStream(AsyncIterator["str | Citation"]):

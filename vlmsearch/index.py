@@ -87,6 +87,33 @@ class Index(Closable, ABC):
         """Return True, for an empty index too."""
         return True
 
+    @abstractmethod
+    def restricted(self, principals: Iterable[str]) -> Index:
+        """Return a handle on the documents that some principals may read.
+
+        Whatever it says is what an index of these documents alone would say: their words are counted, their samples
+        drawn and their values listed. A document that is not readable is one that is not there. A writer can read what
+        it replaces and what it writes. `check`, `Pipeline.watch` and pruning are for the unrestricted handle.
+
+        Args:
+            principals: Who asks, such as ``["user:ann", "group:hr"]``; none for what everyone may read. A document is
+                readable where one of them is among `Document.readers`, or it has none.
+
+        Returns:
+            The handle over the same connections. Closing it closes nothing.
+
+        Raises:
+            TypeError: They are no list of strings.
+            ConfigError: A name is longer than 256 bytes, or there are more than 10,000.
+
+        Example:
+            >>> from vlmsearch import Document, Pipeline
+            >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+            ...     _ = pipeline.add([Document("pay", text="pay", readers=["group:hr"]), Document("map", text="map")])
+            ...     len(pipeline), len(pipeline.restricted(["group:hr"])), len(pipeline.restricted(["user:bob"]))
+            (2, 2, 1)
+        """
+
     @verb(verbs.SearchRequest)
     @abstractmethod
     def search(self, given: verbs.SearchRequest) -> Matches:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -35,6 +36,7 @@ from vlmsearch.search.options import SearchOptions
 from vlmsearch.search.query import Query
 from vlmsearch.search.relevance import Backgrounds, Judge
 from vlmsearch.stores.base import CheckReport, RejectList, Replaceable, check_manifest, check_store, reject_list_of
+from vlmsearch.stores.filters import Filter, FilterGroup
 from vlmsearch.types import (
     Answer,
     DescribeReport,
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _PAGE = 1000
 """Documents that are read at a time."""
+_MAX_HANDLES = 64
+"""Restricted handles that are kept, with what they know of their documents."""
 
 
 class Pipeline(Index):
@@ -116,6 +120,7 @@ class Pipeline(Index):
         self._backgrounds = Backgrounds()
         self._opening = threading.Lock()
         self._rerankers: dict[str, Reranker] = {}
+        self._restricted: OrderedDict[Filter, RestrictedPipeline] = OrderedDict()
 
     @classmethod
     def open(
@@ -299,13 +304,33 @@ class Pipeline(Index):
             with operation("index"):
                 report = Flow(encoder, store, options).run(items)
         finally:
-            self._backgrounds.forget()
+            self._forget()
         self._backgrounds.keep(store, report.added + report.updated, encoder)
         manifest = store.manifest()
         if manifest is not None and report.added + report.updated >= MIN_DOCUMENTS and not self._has_warned:
             fields = text_fields(encoder.spaces)
             self._warn(Judge(encoder, store, manifest, self._backgrounds).outside(fields))
         return report
+
+    def _forget(self) -> None:
+        """Look at the index anew at the next search, also through restricted handles: it was written to."""
+        for handle in (self, *self._restricted.copy().values()):
+            handle._backgrounds.forget()  # noqa: SLF001
+
+    @override
+    def restricted(self, principals: Iterable[str]) -> Pipeline:
+        from vlmsearch.stores.readers import readable
+
+        return self._handle(readable(principals))
+
+    def _handle(self, scope: Filter) -> Pipeline:
+        """Return the handle that is restricted to documents which pass a filter; the last ones are kept."""
+        with self._opening:
+            handle = self._restricted.pop(scope, None) or RestrictedPipeline(self, scope)
+            self._restricted[scope] = handle
+            while len(self._restricted) > _MAX_HANDLES:
+                self._restricted.popitem(last=False)
+        return handle
 
     @override
     @verb(verbs.SearchRequest)
@@ -589,6 +614,75 @@ class Pipeline(Index):
             for part in (*self._rerankers.values(), self.reranker, self.generator, self.store, *self._encoders):
                 if part is not None:
                     stack.callback(part.close)
+
+
+class RestrictedPipeline(Pipeline):
+    """The documents of a pipeline that some principals may read: see `Index.restricted`.
+
+    It has the back ends of the pipeline. Closing it closes nothing.
+
+    Args:
+        pipeline: The pipeline.
+        scope: The filter that readable documents pass.
+    """
+
+    def __init__(self, pipeline: Pipeline, scope: Filter) -> None:
+        from vlmsearch.stores.restricted import restricted_store
+
+        self._whole, self._scope = pipeline, scope
+        encoder, self._inner = pipeline._follow()  # noqa: SLF001
+        super().__init__(
+            encoder,
+            restricted_store(self._inner, scope),
+            pipeline.generator,
+            reranker=pipeline.reranker,
+            image_limits=pipeline.image_limits,
+        )
+        self._encoders = pipeline._encoders  # noqa: SLF001
+        self._rerankers = pipeline._rerankers  # noqa: SLF001
+
+    @override
+    def _follow(self) -> tuple[Encoder, Store]:
+        from vlmsearch.stores.restricted import restricted_store
+
+        encoder, store = self._whole._follow()  # noqa: SLF001
+        if store is not self._inner:
+            self._in_use = encoder, restricted_store(store, self._scope)
+            self._inner = store
+        return self._in_use
+
+    @override
+    def _handle(self, scope: Filter) -> Pipeline:
+        return self._whole._handle(FilterGroup("$and", (self._scope, scope)))  # noqa: SLF001
+
+    @override
+    def _forget(self) -> None:
+        self._whole._forget()  # noqa: SLF001
+
+    @override
+    @verb(verbs.IndexRequest)
+    def index(self, given: verbs.IndexRequest) -> IndexReport:
+        if given.prune:
+            raise _refused("index with `prune`")
+        return super().index(**vars(given))
+
+    @override
+    @verb(verbs.WatchRequest)
+    def watch(self, given: verbs.WatchRequest) -> Iterator[IndexReport]:
+        raise _refused("watch")
+
+    @override
+    @verb(verbs.CheckRequest)
+    def check(self, given: verbs.CheckRequest) -> CheckReport:
+        raise _refused("check")
+
+    @override
+    def close(self) -> None:
+        """Close nothing: the pipeline closes its back ends."""
+
+
+def _refused(verb: str) -> ConfigError:
+    return ConfigError(f"a restricted handle does not {verb}: that takes all documents, so use the unrestricted one")
 
 
 def _text_encoder(encoder: Encoder) -> Encode | None:

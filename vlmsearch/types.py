@@ -82,6 +82,16 @@ The description is the document's text.
 """
 MIN_SCORE = "min_score"
 """The name of the lowest relevance of a match in the tuning of an index."""
+READERS = "readers"
+"""The metadata key of who may read a document through a restricted handle: see `Document.readers`."""
+EVERYONE = "*"
+"""The name in `READERS` that stands for everyone."""
+_NOBODY = ""
+"""The name in `READERS` that no principal has.
+
+Stores keep no empty list.
+"""
+MAX_READER_BYTES = 256
 
 
 @dataclass(frozen=True, order=True)
@@ -199,6 +209,41 @@ def shown_value(value: object) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
+def reader_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of readers or principals in the form of metadata, sorted; TypeError where they are no names.
+
+    Args:
+        names: The names; none of them for nobody.
+
+    Returns:
+        The names, as a value of `READERS`.
+
+    Example:
+        >>> reader_names(["user:ann", "group:hr"])
+        ('group:hr', 'user:ann')
+    """
+    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
+        raise TypeError(f"readers and principals are a list of names such as ['group:hr'], not {names!r:.60}")
+    given = sorted({*names})
+    for name in given:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a reader or principal is a string, not {name!r:.60}")
+    return tuple(given) or (_NOBODY,)
+
+
+def _is_some(value: Any) -> bool:
+    """Return whether a value of metadata is none that is missing, such as NaN: an empty list is there."""
+    return hasattr(value, "__len__") or plain_value(value) is not None
+
+
+def check_readers(names: Iterable[str]) -> None:
+    """Raise InvalidInputError unless each name of a reader has at most 256 bytes and no controls."""
+    for name in names:
+        if len(name.encode("utf-8", "surrogatepass")) > MAX_READER_BYTES or CONTROLS.search(name):
+            limit = f"at most {MAX_READER_BYTES} bytes, no controls"
+            raise InvalidInputError("invalid", f"the name of a reader has {limit}: {name[:60]!r}")
+
+
 def check_metadata(metadata: Mapping[str, MetadataValue]) -> None:
     """Raise InvalidInputError unless every store can keep ``metadata`` and filter on it.
 
@@ -213,6 +258,8 @@ def check_metadata(metadata: Mapping[str, MetadataValue]) -> None:
     for key, value in metadata.items():
         if problem := value_problem(key, value):
             raise InvalidInputError("invalid", f"{problem}: {brief(value)}")
+        if key == READERS and isinstance(value, tuple):
+            check_readers(value)
         texts += value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
     if (size := len("".join(texts).encode("utf-8", "surrogatepass"))) > MAX_METADATA_BYTES:
         raise InvalidInputError(
@@ -482,6 +529,9 @@ class Document(HtmlDisplay):
             a document on a server is a `RemoteImage`.
         metadata: Values that searches can filter on: strings, numbers, bools and lists of at most 1,000 strings. At
             most 1,000 keys of 128 characters, and 1 MiB of keys and strings.
+        readers: Who may read the document through `Index.restricted`: at most 1,000 names of 256 bytes, such as
+            ``group:hr``. None for what the metadata say, and for everyone where they say nothing; none of them for
+            nobody; ``*`` for everyone, whatever the index has. They are the metadata's ``readers``.
 
     Attributes:
         id: Id.
@@ -507,6 +557,7 @@ class Document(HtmlDisplay):
         text: str | None = None,
         image: ImageInput | RemoteImage | None = None,
         metadata: Mapping[str, object] | None = None,
+        readers: Iterable[str] | None = None,
     ) -> None:
         text = text if type(text) in (str, list) else plain_value(text)  # a list of texts is an error
         if not isinstance(image, (Path, bytes, RemoteImage, type(None))):
@@ -515,10 +566,15 @@ class Document(HtmlDisplay):
         if metadata is None:
             metadata = _NO_METADATA
         elif isinstance(metadata, Mapping):
+            named = metadata.get(READERS)
             metadata = plain_mapping(metadata)
+            if named is not None and READERS not in metadata and _is_some(named):  # what was lost opens nothing
+                metadata = {**metadata, READERS: reader_names(named if isinstance(named, (set, frozenset)) else ())}
         if type(id) is not str:
             id = plain_value(id)
             id = _digest(text, image, metadata) if id is None else id
+        if readers is not None:
+            metadata = {**metadata, READERS: reader_names(readers)}
         vars(self).update(id=id, text=text, image=image, metadata=metadata)
 
     def __repr__(self) -> str:
@@ -544,6 +600,16 @@ class Document(HtmlDisplay):
         None for a whole file, or a document without one.
         """
         return part_of(self.id)
+
+    @property
+    def readers(self) -> frozenset[str] | None:
+        """Return who may read the document through `Index.restricted`.
+
+        None for everyone; nobody for an empty set, or where the metadata's ``readers`` are no names.
+        """
+        value = self.metadata.get(READERS)
+        names = frozenset((value,) if isinstance(value, str) else value if isinstance(value, tuple) else ())
+        return None if value is None or EVERYONE in names else names - {_NOBODY}
 
 
 _NO_METADATA: Mapping[str, MetadataValue] = FrozenDict()

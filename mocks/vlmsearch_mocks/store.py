@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -27,12 +27,14 @@ from vlmsearch.stores.documents import words_of_row
 from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.postings import MAX_ROWS, Postings, WordTable, max_score
+from vlmsearch.stores.readers import check_writable, keep_readers
 from vlmsearch.stores.terms import AUTO, check_language, query_terms
 from vlmsearch.types import (
     Field,
     Hit,
     Manifest,
     MetadataChange,
+    MetadataValue,
     Record,
     Reject,
     Space,
@@ -51,7 +53,7 @@ class MemoryStore(Store):
     def __init__(self, location: str = "", *, language: str = AUTO) -> None:
         self.name = f"mock:{location}"
         self._language = check_language(language)
-        self._words: WordTable | None = None
+        self._parts: list[Postings] | None = None
         self._lock = threading.RLock()
         self._manifest: Manifest | None = None
         self._records: dict[str, Record] = {}
@@ -81,12 +83,27 @@ class MemoryStore(Store):
     def upsert(self, records: Sequence[Record]) -> None:
         """Add or replace records, all at once."""
         check_records(records, self._needed().spaces)
-        kept = {record.document.id: _copied(record) for record in records}
         with self._lock:
+            kept = {record.document.id: _copied(record) for record in keep_readers(records, self._metadata_of(records))}
             for id in kept:
                 self._records.pop(id, None)  # what is replaced is the last that was written
             self._records.update(kept)
             self._changed()
+
+    def upsert_within(self, records: Sequence[Record], scope: Filter) -> None:
+        """Add or replace records that a restricted writer may write."""
+        with self._lock:
+            check_writable(records, self._metadata_of(records), scope)
+            self.upsert(records)
+
+    def delete_within(self, ids: Sequence[str], scope: Filter) -> int:
+        """Remove documents that pass a filter; returns how many were there."""
+        with self._lock:
+            return self.delete([record.document.id for record in self.records(ids) if _passes(record, scope)])
+
+    def _metadata_of(self, records: Sequence[Record]) -> dict[str, Mapping[str, MetadataValue]]:
+        there = (self._records.get(record.document.id) for record in records)
+        return {record.document.id: record.document.metadata for record in there if record is not None}
 
     def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace the metadata of documents that are still as they were read.
@@ -105,7 +122,7 @@ class MemoryStore(Store):
     def _changed(self) -> None:
         self._table_of_rows = None
         self._tables.clear()
-        self._words = None
+        self._parts = None
 
     @property
     def _by_row(self) -> dict[str, Record]:
@@ -123,7 +140,7 @@ class MemoryStore(Store):
         with self._lock:
             ids, table = self._table(field)
             if where is not None:
-                passing = [i for i, id in enumerate(ids) if self._passes(id, where)]
+                passing = [i for i, id in enumerate(ids) if _passes(self._by_row[id], where)]
                 ids, table = [ids[i] for i in passing], table[passing]
         if not ids:
             return [[] for _ in vectors]
@@ -142,44 +159,33 @@ class MemoryStore(Store):
 
         Equal scores are in the order of writing.
         """
-        with self._lock:
-            table, asked, ids = self._word_table(), query_terms(query, self._language), list(self._by_row)
-            passing = np.array([self._passes(id, where) for id in ids], np.bool_)
-            places, scores, terms = table.best(asked, max(limit, 1), passing)
-        hits = [Hit(ids[place], score) for place, score in zip(places.tolist(), scores.tolist())]
-        return WordHits(hits[: max(limit, 0)], max_score(terms, table.texts))
+        return self.words_within(None).search_words(query, limit=limit, where=where)
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Return the documents that pass a filter and share words with a query.
 
         They come best first, then by id.
         """
-        wanted = set(ids)
-        with self._lock:
-            names = {at: id for at, id in enumerate(self._by_row) if id in wanted and self._passes(id, where)}
-            scores, _ = self._word_table().scores(query_terms(query, self._language), np.array([*names], np.int64))
-        hits = [Hit(id, score) for id, score in zip(names.values(), scores.tolist()) if score > 0]
-        return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+        return self.words_within(None).compare_words(query, ids, where)
 
     def count_words(self, words: Sequence[str]) -> list[int]:
         """Return how many texts hold each word."""
+        return self.words_within(None).count_words(words)
+
+    def words_within(self, scope: Filter | None) -> _Words:
+        """Return the words of the documents that pass a filter; those of others count nowhere."""
         with self._lock:
-            return self._word_table().counts(words, self._language)
-
-    def _word_table(self) -> WordTable:
-        if self._words is None:
-            texts = list(map(words_of_row, self._by_row.values()))
-            parts = [
-                Postings.of(
-                    range(start, min(start + MAX_ROWS, len(texts))), texts[start : start + MAX_ROWS], self._language
-                )
-                for start in range(0, len(texts), MAX_ROWS)
-            ]
-            self._words = WordTable(parts, None)
-        return self._words
-
-    def _passes(self, id: str, where: Filter | None) -> bool:
-        return where is None or where.matches(self._by_row[id].document.metadata)
+            rows = list(self._by_row.values())
+            if self._parts is None:
+                texts = list(map(words_of_row, rows))
+                self._parts = [
+                    Postings.of(
+                        range(start, min(start + MAX_ROWS, len(texts))), texts[start : start + MAX_ROWS], self._language
+                    )
+                    for start in range(0, len(texts), MAX_ROWS)
+                ]
+            alive = None if scope is None else np.array([_passes(row, scope) for row in rows], np.bool_)
+            return _Words(rows, alive, WordTable(self._parts, alive), self._language)
 
     def records(self, ids: Sequence[str]) -> list[Record]:
         """Return the records of those documents among ``ids`` that are there, in the order of ``ids``."""
@@ -232,6 +238,39 @@ class MemoryStore(Store):
         if self._manifest is None:
             raise ConfigError(f"{self.name} is not an index yet: bind it to an encoder before writing")
         return self._manifest
+
+
+@dataclass(frozen=True, eq=False)
+class _Words:
+    """The words of some rows of one moment."""
+
+    rows: Sequence[Record]
+    alive: NDArray[np.bool_] | None
+    table: WordTable
+    language: str
+
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
+        passing = np.array([_passes(row, where) for row in self.rows], np.bool_)
+        places, scores, terms = self.table.best(query_terms(query, self.language), max(limit, 1), passing)
+        hits = [Hit(self.rows[place].document.id, score) for place, score in zip(places.tolist(), scores.tolist())]
+        return WordHits(hits[: max(limit, 0)], max_score(terms, self.table.texts))
+
+    def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        wanted = set(ids)
+        names = {
+            at: id for at, row in enumerate(self.rows) if (id := row.document.id) in wanted and _passes(row, where)
+        }
+        names = {at: id for at, id in names.items() if self.alive is None or self.alive[at]}
+        scores, _ = self.table.scores(query_terms(query, self.language), np.array([*names], np.int64))
+        hits = [Hit(id, score) for id, score in zip(names.values(), scores.tolist()) if score > 0]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.id))
+
+    def count_words(self, words: Sequence[str]) -> list[int]:
+        return self.table.counts(words, self.language)
+
+
+def _passes(row: Record, where: Filter | None) -> bool:
+    return where is None or where.matches(row.document.metadata)
 
 
 def _copied(record: Record) -> Record:

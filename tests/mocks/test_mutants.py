@@ -231,7 +231,7 @@ FAULTS: list[tuple[str, str, str, str, str]] = [
         "store",
         "reads of two states",
         "records = self._records  # a writer puts another dictionary in its place",
-        ("import time\n        ids = [id for id in ids if id in self._records]\n        time.sleep(0.001)\n"
+        ("import time\n        ids = [id for id in ids if id in self._records]\n        time.sleep(0.004)\n"
         "        records = self._records\n        [records[id] for id in ids]"),
         "readers_see_whole_documents_while_a_writer_works",
     ),

@@ -18,7 +18,7 @@ from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.indexing.reindex import reindex
 from vlmsearch.registry import open_store
-from vlmsearch.search.label_keys import split_labels
+from vlmsearch.stores.label_keys import split_labels
 from vlmsearch.search.labels import PHOTO_TEMPLATES
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma.store import ChromaStore

@@ -49,8 +49,8 @@ from vlmsearch.media.images import read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import remote_url
 from vlmsearch.media.tiff import unread_pages
-from vlmsearch.search.label_keys import has_labels, without_labels
 from vlmsearch.stores.base import Store, reject_list_of
+from vlmsearch.stores.label_keys import has_labels, without_labels
 from vlmsearch.types import (
     Document,
     ImageSource,

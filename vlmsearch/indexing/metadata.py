@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from vlmsearch._util.batching import pages
 from vlmsearch._util.plain import plain_value
 from vlmsearch.errors import BackendUnavailableError, ConfigError
-from vlmsearch.search.label_keys import with_labels
 from vlmsearch.stores.base import Store
+from vlmsearch.stores.label_keys import with_labels
 from vlmsearch.types import MetadataChange, MetadataValue, check_metadata
 
 _TRIES = 20

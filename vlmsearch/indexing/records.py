@@ -18,8 +18,8 @@ from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import BackendError, InvalidBatchError, InvalidInputError
 from vlmsearch.media.images import copy_image, read_image
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.search.label_keys import split_labels, with_labels
 from vlmsearch.stores.documents import StoredDocument
+from vlmsearch.stores.label_keys import split_labels, with_labels
 from vlmsearch.types import (
     HALVES,
     Document,
@@ -130,7 +130,7 @@ def digest(
     ``image`` is the image's content, as bytes or decoded. ``content`` is the SHA-256 of the image's bytes, if it is
     known.
 
-    Labels among the metadata are kept apart: see `vlmsearch.search.label_keys`. An image that is a file counts by its
+    Labels among the metadata are kept apart: see `vlmsearch.stores.label_keys`. An image that is a file counts by its
     path too, which stores keep. Raises InvalidInputError for a decoded image that its file does not have whole.
     """
     if isinstance(image, Path):

@@ -18,10 +18,10 @@ from vlmsearch._util.tracing import encoding
 from vlmsearch.errors import ConfigError
 from vlmsearch.search import fusion
 from vlmsearch.search.engine import relevance_of, row_ids_of
-from vlmsearch.search.label_keys import split_labels, with_labels
 from vlmsearch.search.options import LabelRequest
 from vlmsearch.search.query import PreparedQuery
 from vlmsearch.search.relevance import Judge
+from vlmsearch.stores.label_keys import split_labels, with_labels
 from vlmsearch.types import Document, DocumentLabels, Field, MetadataChange, MetadataValue, Stamp, Vectors
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, Union, get_args
 
 from vlmsearch._util.arguments import shown
@@ -50,6 +50,7 @@ class Comparison:
         key: The key.
         operator: The operator.
         value: A tuple for ``$in`` and ``$nin``, else one scalar; numbers are floats.
+        or_absent: Whether documents that lack the key pass, too; for ``$in`` of strings alone.
 
     Example:
         >>> Comparison("year", "$gte", 2020.0).matches({"year": 2021})
@@ -59,6 +60,7 @@ class Comparison:
     key: str
     operator: Operator
     value: str | bool | float | tuple[str | bool | float, ...]
+    or_absent: bool = field(default=False, repr=False)
 
     def matches(self, metadata: Mapping[str, MetadataValue]) -> bool:
         """Return whether a document passes.
@@ -70,7 +72,7 @@ class Comparison:
             True where it passes.
         """
         if self.key not in metadata:
-            return self.operator in ("$ne", "$nin")
+            return self.or_absent or self.operator in ("$ne", "$nin")
         if self.operator in ORDERINGS:
             have = normalise(metadata[self.key])
             return (
@@ -114,6 +116,13 @@ class FilterGroup:
 
 Filter: TypeAlias = Union[Comparison, FilterGroup]
 """A checked filter, as `Store.search` takes it."""
+
+
+def both(first: Filter | None, second: Filter | None) -> Filter | None:
+    """Return the filter that passes what two filters pass. None passes everything."""
+    if first is None or second is None:
+        return second if first is None else first
+    return FilterGroup("$and", (first, second))
 
 
 def value_order(value: MetadataValue) -> tuple[int, str | bool | float]:

@@ -110,3 +110,20 @@ class HasOverview(Protocol):
             where: Filter on the metadata.
             keys: Keys of the metadata that facets and orders are asked of.
         """
+
+
+@runtime_checkable
+class OverviewsWithin(HasOverview, Protocol):
+    """A store that gives an `Overview` of some documents, as an index of these alone would."""
+
+    def overview_within(
+        self, fields: Collection[Field | str], where: Filter | None, keys: Collection[str], scope: Filter
+    ) -> AbstractContextManager[Overview]:
+        """Give all documents of one moment that pass ``scope``; the words of others count nowhere.
+
+        Args:
+            fields: The fields that are asked, ``words`` among them.
+            where: Filter on the metadata.
+            keys: Keys of the metadata that facets and orders are asked of.
+            scope: Filter that says which documents there are.
+        """

@@ -255,6 +255,7 @@ class SearchSuite(StoreSuite):
                 store.upsert([*changed, *extra])
                 time.sleep(0.005)  # so that readers come in between
                 store.delete([record.document.id for record in extra])
+                time.sleep(0.005)  # so that some of them read that these are gone
             stop.set()
 
         def read(field: Field) -> int:

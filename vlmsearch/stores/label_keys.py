@@ -1,11 +1,11 @@
-"""The keys of labels in the metadata of a document, apart from those of its source.
+"""The keys of labels and readers in the metadata of a document, apart from those of its source.
 
 A labelling has a key, such as ``label``. A document that got labels has that key with the most relevant one, and a
 number for each: ``{"label": "cat", "label:cat": 0.97, "label:sofa": 0.44}``. So every store can filter on each of them
 and on how relevant it is. The metadata of a source are of this form by an unlikely accident only.
 
 The digest of a document does not change by its labels but grows by a digest of them, after a ``+``: indexing its source
-again finds it unchanged, and copying an index finds that the labels are new.
+again finds it unchanged, and copying an index finds that the labels are new. So it is with the readers of a document.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from vlmsearch.types import MetadataValue
+from vlmsearch.types import READERS, MetadataValue
 
 _SEPARATOR = "+"
 
 
 def split_labels(metadata: Mapping[str, MetadataValue]) -> tuple[dict[str, MetadataValue], dict[str, MetadataValue]]:
-    """Return metadata without labels, and the labels with their keys."""
+    """Return metadata without labels and readers, and these with their keys."""
     keys = [key for key, value in metadata.items() if isinstance(value, str) and _is_number(metadata, f"{key}:{value}")]
     starts = tuple(f"{key}:" for key in keys)
     labels = {
         key: value
         for key, value in metadata.items()
-        if key in keys or (starts and key.startswith(starts) and _is_number(metadata, key))
+        if key == READERS or key in keys or (starts and key.startswith(starts) and _is_number(metadata, key))
     }
     return {key: value for key, value in metadata.items() if key not in labels}, labels
 
