@@ -202,6 +202,10 @@ class RemotePipeline(Index):
     # --------------------------------------------------------------------------------------------------------- verbs
 
     @override
+    def restricted(self, principals: Iterable[str]) -> RemotePipeline:
+        raise NotImplementedError
+
+    @override
     @verb(verbs.SearchRequest)
     def search(self, given: verbs.SearchRequest) -> Matches:
         matches = self._post(Matches, "search", self._form(given))
