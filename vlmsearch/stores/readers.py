@@ -102,7 +102,7 @@ class SamplesWithin(Protocol):
     """A store that draws samples of some documents without reading the ids of all."""
 
     def sample_ids_within(self, field: Field, count: int, scope: Filter) -> list[str]:
-        """Return ids of rows that pass and have a field, those with the smallest sampling keys first."""
+        """Return ids of rows that pass and have a field, the smallest sampling keys first."""
 
 
 @runtime_checkable
