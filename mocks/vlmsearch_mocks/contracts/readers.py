@@ -78,7 +78,7 @@ class ReadersSuite(StoreSuite):
             assert_shown(store, FilterGroup("$and", (readable([_HR]), others)), numbers)
 
     def test_a_record_without_readers_keeps_those_of_the_index(self, store: Store) -> None:
-        """Check that all else is replaced, in a batch of all kinds, and that ``*`` opens a document again."""
+        """Check that all else is replaced, and that ``*`` opens a document again."""
         store.upsert(records_for([(_HR,), None, (_HR,), _NOBODY, (_HR,)]))
         new = records_for([None, None, ("user:ann",), None, ("*",), None], seed=5)
         store.upsert(new)
