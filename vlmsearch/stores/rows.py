@@ -64,13 +64,15 @@ class RowByRowStore(DatabaseStore):
         """
         left = list(records)
         while left:
-            named = [r.document.id for r in left if scope is not None or READERS not in r.document.metadata]
-            stored = {id: row.document.metadata for id, row in self.read_rows(named, "document").items()}
+            known = records if scope is not None else [r for r in left if READERS not in r.document.metadata]
+            ids = [record.document.id for record in known]
+            stored = {id: row.document.metadata for id, row in self.read_rows(ids, "document").items()}
             if scope is not None:
-                check_writable(left, stored, scope)
+                check_writable(records, stored, scope)
             kept = keep_readers(left, stored)
-            self.check_all_keepable([new for new, old in zip(kept, left) if new is not old])
-            again = self.write_rows(rows_of(kept), {id: stored.get(id, {}).get(READERS) for id in named})
+            if any(new is not old for new, old in zip(kept, left)):
+                self.check_all_keepable(kept)
+            again = self.write_rows(rows_of(kept), {id: stored.get(id, {}).get(READERS) for id in ids})
             left = [record for record in left if record.document.id in again]
         self.remove_strays([record.document.id for record in records])
 
