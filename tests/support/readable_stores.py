@@ -20,23 +20,7 @@ from vlmsearch.stores.versions import read_documents
 from vlmsearch.types import EncodedPassage, MetadataChange, Passage
 
 GROUPS = [f"group:{letter}" for letter in "abcdef"]
-WORDS = [
-    "dog",
-    "snow",
-    "car",
-    "blue",
-    "pay",
-    "rise",
-    "map",
-    "tree",
-    "river",
-    "house",
-    "night",
-    "cat",
-    "red",
-    "green",
-    "gold",
-]
+WORDS = ["dog", "snow", "car", "blue", "pay", "rise", "map", "tree", "river", "house", "night", "cat", "red", "gold"]
 
 
 def make_readable(count: int, *, seed: int = 1) -> list[Record]:
