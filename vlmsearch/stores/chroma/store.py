@@ -182,7 +182,7 @@ class ChromaStore(ChromaVectorStore):
         return again
 
     def _undone(self, rows: Sequence[Record], readers: StoredReaders) -> set[str]:
-        """Return the documents whose new readers are lost to a writer which looked before they had them."""
+        """Return the documents whose new readers another writer has undone: it looked before they had them."""
         new = {row.document.id: row.document.metadata[READERS] for row in rows if READERS in row.document.metadata}
         ids = [id for id, names in new.items() if PASSAGE not in id and readers.get(id) != names]
         others = {entry.version for entry in self._journal.entries() if not entry.is_gone} - self._slow if ids else ()
