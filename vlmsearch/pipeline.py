@@ -325,6 +325,7 @@ class Pipeline(Index):
 
     def _handle(self, scope: Filter) -> Pipeline:
         """Return the handle on the documents that pass a filter; the last ones are kept."""
+        self._check_process()
         with self._opening:
             handle = self._restricted.pop(scope, None) or RestrictedPipeline(self, scope)
             self._restricted[scope] = handle

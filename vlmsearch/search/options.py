@@ -21,7 +21,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.query import MAX_QUERY_CHARS, Query, check_text, make_query
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.types import MAX_ID_BYTES, ImageInput, RemoteImage, check_metadata
+from vlmsearch.types import MAX_ID_BYTES, READERS, ImageInput, RemoteImage, check_metadata
 
 MAX_PAGE = 10_000
 """The highest number of matches up to the end of a page, and of sorted matches."""
@@ -342,6 +342,8 @@ class LabelRequest(FilterOptions):
         labels = tuple(dict.fromkeys(" ".join(well_formed(label).split()) for label in self.labels))
         if not all(labels) or not (labels or self.write):
             raise ConfigError("labels are words such as `cat`; none only with `write`, which takes labels off")
+        if self.key == READERS:
+            raise ConfigError(f"labels are not written under `key` {READERS!r}, which says who may read: choose one")
         wrong = [template for template in self.templates if template.count("{}") != 1]
         if wrong or not self.templates:
             raise ConfigError(f"a `template` has {{}} once, where the label goes, such as 'a photo of a {{}}': {wrong}")
