@@ -6,15 +6,24 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-import pandas
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from PIL import Image
-from vlmsearch_mocks import MemoryStore, MockEncoder
+from vlmsearch_mocks import MemoryStore, MockEncoder, MockGenerator
 
 from tests.support.pdf_files import write_pdf
-from vlmsearch import Document, IndexReport, InvalidInputError, MetadataChange, Pipeline, RejectedDocumentsWarning
+from vlmsearch import (
+    ConfigError,
+    Document,
+    IndexReport,
+    InvalidInputError,
+    MetadataChange,
+    Pipeline,
+    RejectedDocumentsWarning,
+)
+from vlmsearch.demo.scenes import make_scene
 from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.csv_file import export_csv
 from vlmsearch.indexing.diff import diff
@@ -22,6 +31,7 @@ from vlmsearch.indexing.items import SourceOptions
 from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.indexing.parquet import ParquetIndex, export_index
 from vlmsearch.indexing.reindex import reindex
+from vlmsearch.media import ocr
 from vlmsearch.registry import open_store
 from vlmsearch.wire import Origin, from_json, to_json
 
@@ -164,7 +174,7 @@ def test_an_empty_list_of_any_type_in_parquet_is_nobody(kind: pa.DataType, tmp_p
     index(pipeline, tmp_path / "rows.parquet")
     assert readers(pipeline) == {"a": NOBODY, "b": None}
     pipeline.add(pa.table({**columns, "id": ["c", "d"]}))
-    pipeline.add(pandas.DataFrame({"id": ["e", "f"], "text": ["x", "y"], "readers": [[], None]}))
+    pipeline.add(pd.DataFrame({"id": ["e", "f"], "text": ["x", "y"], "readers": [[], None]}))
     assert readers(pipeline) == {"a": NOBODY, "b": None, "c": NOBODY, "d": None, "e": NOBODY, "f": None}
 
 
@@ -338,3 +348,33 @@ def test_readers_are_in_what_is_shown_and_sent(named: Pipeline) -> None:
     assert from_json(Document, to_json(document), Origin("http://127.0.0.1", "default")).readers == HR
     assert "group:hr" in document._repr_html_()
     assert "readers" in repr(document)
+
+
+def test_what_reads_or_describes_a_picture_keeps_its_readers(
+    tmp_path: Path, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ocr, "read_text", lambda _: [ocr.Line("a dog in the snow", (0, 0, 9, 9), 0.9)])
+    make_scene(1).draw(64).save(tmp_path / "a.png")
+    options = SourceOptions(ocr=True, readers=["group:hr"])
+    assert pipeline.index(tmp_path, options=options).added == 1
+    assert pipeline.index(tmp_path, options=options).unchanged == 1
+    assert pipeline.index(tmp_path, options=SourceOptions(ocr=True)).unchanged == 1
+    [document] = pipeline.documents()
+    assert (document.text, document.readers) == ("a dog in the snow", HR)
+    make_scene(2).draw(64).save(tmp_path / "b.png")
+    index(pipeline, tmp_path / "b.png", HR)
+    pipeline.generator = MockGenerator("a blue car", pictures=4)
+    assert pipeline.describe().described == 1
+    assert pipeline.describe(fields=["colour"], prompt="Say").rejects
+    assert readers(pipeline) == {"a.png": HR, "b.png": HR}
+    assert index(pipeline, tmp_path / "b.png", ["user:ann"]).updated == 1
+    [document] = pipeline.get(str(tmp_path / "b.png"))
+    assert (document.text, document.readers) == ("A blue car", {"user:ann"})
+
+
+def test_no_label_and_no_model_says_who_may_read(named: Pipeline) -> None:
+    with pytest.raises(ConfigError, match="`key` 'readers' says who may read a document: write labels under another"):
+        list(named.label([], write=True, key="readers"))
+    with pytest.raises(ConfigError, match="`fields` has 'readers', which says who may read a document: no model"):
+        named.describe(fields=["readers:text"])
+    assert readers(named) == NAMES
