@@ -54,6 +54,7 @@ from vlmsearch.stores.base import Store, reject_list_of
 from vlmsearch.stores.label_keys import has_labels, split_labels, without_labels
 from vlmsearch.stores.listing import outlines_of
 from vlmsearch.stores.readers import keep_readers
+from vlmsearch.stores.restricted import RestrictedStore
 from vlmsearch.types import (
     READERS,
     Document,
@@ -669,7 +670,7 @@ class Saver:
         parts = [record for record in used if record.document.id not in files]
         whole = [record for record in used if record.document.id in files]
         written = [reject for some in (parts, whole) for reject in self._upsert(some)]
-        refused = [reject for reject in written if reject.code == "invalid"]  # for who writes it, not for what it is
+        refused = [reject for reject in written if reject.code == "invalid"]  # by its writer, not by its content
         last.update((reject.id, reject) for reject in written)
         self._note_rejects([o for o in last.values() if isinstance(o, Reject) and o not in refused])
         self.release([id for id, outcome in last.items() if not isinstance(outcome, Reject)])
@@ -736,7 +737,8 @@ def upsert(store: Store, records: Sequence[Record]) -> list[Reject]:
     try:
         store.upsert(records)
     except InvalidBatchError as exc:
-        if any(error.code not in ("too_large", "invalid") for error in exc.items.values()):
+        expected = ("too_large", "invalid") if isinstance(store, RestrictedStore) else ("too_large",)
+        if any(error.code not in expected for error in exc.items.values()):
             raise
         left = [record for item, record in enumerate(records) if item not in exc.items]
         if left:
