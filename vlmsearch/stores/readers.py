@@ -30,7 +30,7 @@ def readable(principals: Iterable[str]) -> Comparison:
         The filter.
 
     Raises:
-        TypeError: They are no list of strings.
+        TypeError: They are no strings.
         ConfigError: A name is too long, or there are more than 10,000.
 
     Example:
@@ -38,7 +38,7 @@ def readable(principals: Iterable[str]) -> Comparison:
         >>> hr.matches(Document("a", readers=["group:hr"]).metadata), hr.matches(Document("b", readers=[]).metadata)
         (True, False)
     """
-    names = [name for name in (EVERYONE, *reader_names(principals)) if name]
+    names = [name for name in (EVERYONE, *reader_names(principals, "principals")) if name]
     if len(names) > MAX_PRINCIPALS:
         raise ConfigError(f"principals are at most {MAX_PRINCIPALS:,} names such as 'group:hr', not {len(names):,}")
     try:
