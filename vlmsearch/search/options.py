@@ -347,6 +347,8 @@ class LabelRequest(FilterOptions):
         wrong = [template for template in self.templates if template.count("{}") != 1]
         if wrong or not self.templates:
             raise ConfigError(f"a `template` has {{}} once, where the label goes, such as 'a photo of a {{}}': {wrong}")
+        if self.key == READERS:
+            raise ConfigError(f"`key` {READERS!r} says who may read a document: write labels under another key")
         try:
             check_metadata({self.key: ""} | {f"{self.key}:{label}": 0.0 for label in labels})
         except InvalidInputError as exc:
