@@ -329,11 +329,14 @@ class Pipeline(Index):
     def _handle(self, scope: Filter) -> Pipeline:
         """Return the handle that is restricted to documents which pass a filter; the last ones are kept."""
         with self._opening:
-            handle = self._restricted.pop(scope, None) or RestrictedPipeline(self, scope)
+            handle = self._restricted.pop(scope, None) or self._new_handle(scope)
             self._restricted[scope] = handle
             while len(self._restricted) > _MAX_HANDLES:
                 self._restricted.popitem(last=False)
         return handle
+
+    def _new_handle(self, scope: Filter) -> RestrictedPipeline:
+        return RestrictedPipeline(self, scope)
 
     @override
     @verb(verbs.SearchRequest)

@@ -79,9 +79,10 @@ class OpenAIGenerator(Generator):
     In chats it implements `HasLikelihoods`, with the 20 likeliest tokens of a server that tells ``logprobs``.
 
     Options that are None or change nothing are not sent. A limit, ``temperature``, ``top_p``, ``stop``, ``seed`` or
-    ``cache_salt`` that the server refuses by its name is left out from then on. The limit has another name then, the text is cut at stop
-    words here, and an `OmittedOptionWarning` names any other. ``thinks`` is for a server whose texts begin with
-    thoughts without a tag before them, as with DeepSeek-R1's chat template. Streams hold them back then.
+    ``cache_salt`` that the server refuses by its name is left out from then on. The limit has another name then, the
+    text is cut at stop words here, and an `OmittedOptionWarning` names any other. ``thinks`` is for a server whose
+    texts begin with thoughts without a tag before them, as with DeepSeek-R1's chat template. Streams hold them back
+    then.
     """
 
     context: int
