@@ -268,7 +268,7 @@ def test_jobs_are_their_owners(guarded: GuardedService) -> None:
     done = guarded.send("GET", f"{path}/events", by="bob").text
     assert '"id":"b"' in done
     assert "hidden" not in done
-    assert [each["id"] for each in guarded.send("GET", "/api/v1/jobs", by="bob").json()["jobs"]][0] == job["id"]
+    assert guarded.send("GET", "/api/v1/jobs", by="bob").json()["jobs"][0]["id"] == job["id"]
     for by, headers in (("hr", {}), ("anyone", {}), ("bob", {HEADER: "user:bob"})):
         assert guarded.send("GET", "/api/v1/jobs", by=by, headers=headers).json() == {"jobs": []}
         for method, verb in (("GET", ""), ("GET", "/events"), ("POST", "/cancel")):
