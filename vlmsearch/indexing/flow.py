@@ -688,13 +688,19 @@ class Saver:
         for outcome in outcomes:
             if isinstance(outcome, UnchangedDocument) and outcome.readers is not None:
                 given.setdefault(outcome.readers, []).append(outcome.id)
-        updated = set[str]()
+        updated, refused = set[str](), dict[str, Outcome]()
         for readers, ids in given.items():
             there = self._store.get(with_parts(self._store, ids))
             other = [document.id for document in there if document.metadata.get(READERS) != readers]
-            change_metadata(self._store, other, {READERS: readers})
+            try:
+                change_metadata(self._store, other, {READERS: readers})
+            except InvalidBatchError as exc:  # its writer is none of them
+                refused |= {id: Reject(id, exc.code, str(next(iter(exc.items.values())))) for id in ids}
             updated |= {part.of if (part := part_of(id)) and part.of in ids else id for id in other}
-        return {id: UnchangedDocument(id, is_updated=True) for ids in given.values() for id in ids if id in updated}
+        given_now = {
+            id: UnchangedDocument(id, is_updated=True) for ids in given.values() for id in ids if id in updated
+        }
+        return {**given_now, **refused}
 
     def _upsert(self, records: list[Record]) -> list[Reject]:
         """Store records.
