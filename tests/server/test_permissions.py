@@ -167,6 +167,8 @@ def test_a_hidden_id_is_an_absent_one_for_every_route(guarded: GuardedService) -
     start = "/api/v1/indexes/{index}"
     assert {path.removeprefix(start) for path in paths if path.startswith(start)} == set(BY_ID)
     shown = {path: guarded.send("GET", f"{WHOLE}{path}?id=hidden", by="hr") for path in ("/image", "/thumbnail")}
+    assert {answer.headers["Cache-Control"].split(",")[0] for answer in shown.values()} == {"private"}
+    assert all(HEADER in answer.headers["Vary"] and "Cookie" in answer.headers["Vary"] for answer in shown.values())
     for path, requests in BY_ID.items():
         for method, given in requests:
             answers = []
