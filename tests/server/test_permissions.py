@@ -288,7 +288,7 @@ def test_a_chat_answers_from_what_is_readable(guarded: GuardedService) -> None:
     form = {"model": "whole", "messages": [{"role": "user", "content": "What is the dog of hr?"}], "limit": 20}
     answers = {by: guarded.send("POST", "/v1/chat/completions", by=by, json=form) for by in ("bob", "hr")}
     assert "hidden" in answers["hr"].text
-    assert not re.search("hidden|secret|nobody", answers["bob"].text.replace(form["model"], ""))
+    assert not re.search("hidden|secret|nobody", answers["bob"].text)
     small = guarded.send("POST", "/v1/chat/completions", by="bob", json={**form, "model": "small"})
     texts = [answer.json()["choices"][0]["message"]["content"] for answer in (answers["bob"], small)]
     assert texts[0] == texts[1]
