@@ -135,7 +135,7 @@ class HttpClient(Closable):
     def with_headers(self, headers: Mapping[str, str]) -> Self:
         """Return a client of the same connections that sends further headers."""
         other = copy(self)
-        other._headers = {**self._headers, **headers}
+        other._headers = {**self._headers, **headers}  # noqa: SLF001
         return other
 
     @contextmanager
