@@ -694,13 +694,19 @@ class Saver:
         for outcome in outcomes:
             if isinstance(outcome, UnchangedDocument) and outcome.readers is not None:
                 given.setdefault(outcome.readers, []).append(outcome.id)
-        updated = set[str]()
+        updated, refused = set[str](), dict[str, Outcome]()
         for readers, ids in given.items():
             there = self._store.get(with_parts(self._store, ids))
             other = [document.id for document in there if document.metadata.get(READERS) != readers]
-            change_metadata(self._store, other, {READERS: readers})
+            try:
+                change_metadata(self._store, other, {READERS: readers})
+            except InvalidBatchError as exc:  # its writer is none of them
+                refused |= {id: Reject(id, exc.code, str(next(iter(exc.items.values())))) for id in ids}
             updated |= {part.of if (part := part_of(id)) and part.of in ids else id for id in other}
-        return {id: UnchangedDocument(id, is_updated=True) for ids in given.values() for id in ids if id in updated}
+        given_now = {
+            id: UnchangedDocument(id, is_updated=True) for ids in given.values() for id in ids if id in updated
+        }
+        return {**given_now, **refused}
 
     def _upsert(self, records: list[Record]) -> list[Reject]:
         """Store records.
@@ -746,10 +752,9 @@ def upsert(store: Store, records: Sequence[Record]) -> list[Reject]:
         if any(error.code not in expected for error in exc.items.values()):
             raise
         left = [record for item, record in enumerate(records) if item not in exc.items]
-        if left:
-            store.upsert(left)
         bad = [(records[item], error) for item, error in exc.items.items()]
-        return [Reject(record.document.id, error.code, str(error), record.stamp) for record, error in bad]
+        rejects = [Reject(record.document.id, error.code, str(error), record.stamp) for record, error in bad]
+        return [*rejects, *(upsert(store, left) if left else ())]
     return []
 
 
