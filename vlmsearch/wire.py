@@ -10,6 +10,7 @@ hints, `to_json` writes them and `from_json` reads them. `vlmsearch.schema` desc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field as with_default, fields, is_dataclass, replace
@@ -52,7 +53,8 @@ JobState: TypeAlias = Literal["queued", "running", "done", "failed", "cancelled"
 T = TypeVar("T")
 PRINCIPALS = "Vlmsearch-Principals"
 """The header by which a client asks for less than its token may read; the answer has it, too."""
-_MAX_SCOPES = 10
+_PRINCIPAL = r"(?:[\w.~*:-]|%[0-9A-Fa-f]{2})+"
+_SCOPES = re.compile(rf"{_PRINCIPAL}(?:,{_PRINCIPAL})*(?:;{_PRINCIPAL}(?:,{_PRINCIPAL})*){{0,9}}", re.ASCII)
 ERROR_TYPES: Mapping[str, type[VlmsearchError]] = {
     "index_mismatch": IndexMismatchError,
     "invalid_request": ConfigError,
@@ -78,12 +80,10 @@ def principals_text(scopes: Iterable[Collection[str]]) -> str:
 
 def read_principals(text: str) -> tuple[frozenset[str], ...]:
     """Return the sets of principals of a header; ValueError for another text."""
-    scopes = tuple(
-        frozenset(unquote(name, errors="surrogatepass") for name in scope.split(",")) for scope in text.split(";")
-    )
-    if not text.isascii() or len(scopes) > _MAX_SCOPES or any("" in scope for scope in scopes):
+    if not _SCOPES.fullmatch(text):
         raise ValueError("names are percent-encoded, with a comma between two, such as *,group:hr")
-    return scopes
+    names = (scope.split(",") for scope in text.split(";"))
+    return tuple(frozenset(unquote(name, errors="surrogatepass") for name in scope) for scope in names)
 
 
 @dataclass(frozen=True)

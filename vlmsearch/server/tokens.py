@@ -236,5 +236,5 @@ def _checked(token: Token) -> Token:
     readable(token.principals or ())
     if not isinstance(token.sha256, str) or not _DIGEST.fullmatch(token.sha256):
         raise ConfigError(f"the sha256 of token {token.name!r} is not 64 hexadecimal digits")
-    lists = {name: tuple(given) for name in ("indexes", "principals") if (given := getattr(token, name)) is not None}
-    return replace(token, **lists)
+    indexes, principals = (None if names is None else tuple(names) for names in (token.indexes, token.principals))
+    return replace(token, indexes=indexes, principals=principals)

@@ -24,7 +24,7 @@ def readable(principals: Iterable[str]) -> Comparison:
     """Return the filter that passes the documents which some principals may read.
 
     Args:
-        principals: Names, such as ``user:ann`` and ``group:hr``; none for what everyone may read.
+        principals: Names, such as ``user:ann`` and ``group:hr``; without any, documents of everyone pass.
 
     Returns:
         The filter.
@@ -49,7 +49,7 @@ def readable(principals: Iterable[str]) -> Comparison:
 
 
 def keep_readers(records: Sequence[Record], stored: Mapping[str, Mapping[str, MetadataValue]]) -> list[Record]:
-    """Return records that have the readers which an index has for them, where they name none themselves.
+    """Return records with the readers that an index has for those which name none.
 
     Args:
         records: The records that are written.
@@ -70,6 +70,13 @@ def _keeping(record: Record, readers: MetadataValue | None) -> Record:
     return replace(record, document=replace(record.document, metadata=metadata), stamp=stamp)
 
 
+class NotWritableError(InvalidInputError):
+    """A record that a restricted writer may not write, although it is a good one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("invalid", message)
+
+
 def check_writable(records: Sequence[Record], stored: Mapping[str, Mapping[str, MetadataValue]], scope: Filter) -> None:
     """Raise InvalidBatchError that names the records which a restricted writer may not write.
 
@@ -82,9 +89,9 @@ def check_writable(records: Sequence[Record], stored: Mapping[str, Mapping[str, 
     def check(record: Record) -> None:
         document = record.document
         if document.id in stored and not scope.matches(stored[document.id]):
-            raise InvalidInputError("invalid", f"{document.id!r} is the id of another document: choose another id")
+            raise NotWritableError(f"{document.id!r} is the id of another document: choose another id")
         if not scope.matches(document.metadata):
-            raise InvalidInputError("invalid", f"{document.id!r} has readers, and its writer is none of them")
+            raise NotWritableError(f"{document.id!r} has readers, and its writer is none of them")
 
     apply_to_each(check, keep_readers(records, stored))
 
@@ -102,7 +109,7 @@ class SamplesWithin(Protocol):
     """A store that draws samples of some documents without reading the ids of all."""
 
     def sample_ids_within(self, field: Field, count: int, scope: Filter) -> list[str]:
-        """Return the ids with the smallest sampling keys among the rows that pass and have a field, in their order."""
+        """Return ids of rows that pass and have a field, the smallest sampling keys first."""
 
 
 @runtime_checkable
