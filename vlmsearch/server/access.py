@@ -24,7 +24,7 @@ from vlmsearch.server.errors import ApiError, error_answer
 from vlmsearch.server.limits import BodyLimits, TokenBuckets
 from vlmsearch.server.monitoring import CLIENT_GONE
 from vlmsearch.server.settings import INDEX_NAME, ServerSettings
-from vlmsearch.server.tokens import Token, TokenFile, Tokens
+from vlmsearch.server.tokens import AccessTokens, Token, TokenFile
 from vlmsearch.stores.readers import readable
 from vlmsearch.wire import PRINCIPALS, principals_text, read_principals
 
@@ -75,7 +75,7 @@ class Sessions:
     """
 
     def __init__(
-        self, tokens: Tokens, buckets: TokenBuckets | None = None, *, clock: Callable[[], float] = time.monotonic
+        self, tokens: AccessTokens, buckets: TokenBuckets | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.tokens = tokens
         self._buckets = buckets
@@ -96,7 +96,7 @@ class Sessions:
         refusal = self._buckets.refusal(token.name) if self._buckets else None
         if refusal is not None:
             raise refusal
-        self._open = {session: each for session, each in self._open.items() if self._clock() < each[-1]}
+        self._open = {session: entry for session, entry in self._open.items() if self._clock() < entry[-1]}
         own = [session for session, (sha256, *_) in self._open.items() if sha256 == token.sha256]
         for oldest in own[: max(0, len(own) + 1 - _MAX_SESSIONS)]:
             self.end(oldest)
@@ -132,7 +132,7 @@ def add_access(app: FastAPI, settings: ServerSettings) -> None:
         ConfigError: The file of tokens or that of a provider's keys cannot be read.
         MissingDependencyError: OpenID Connect needs packages that are not installed.
     """
-    tokens: Tokens | None = TokenFile(Path(settings.tokens)) if settings.tokens else None
+    tokens: AccessTokens | None = TokenFile(Path(settings.tokens)) if settings.tokens else None
     if isinstance(tokens, TokenFile) and not tokens.read() and not settings.oidc:
         _LOG.warning("%s holds no tokens: `vlmsearch token add` makes one, and nobody gets in before", tokens.path)
     if settings.oidc:
@@ -176,7 +176,7 @@ class Access:
         self,
         app: ASGIApp,
         *,
-        tokens: Tokens | None,
+        tokens: AccessTokens | None,
         sessions: Sessions | None,
         origins: Collection[str] = (),
         buckets: TokenBuckets | None = None,
@@ -238,7 +238,7 @@ class Access:
             return None, exc
 
     def _secret(self, scope: Scope) -> str:
-        """Return the secret in the header of a request, or else that of its session; "" for none."""
+        """Return the secret of a request, from its header or else its session; "" for none."""
         headers = Headers(scope=scope)
         if "authorization" in headers:
             scheme, _, secret = headers["authorization"].partition(" ")

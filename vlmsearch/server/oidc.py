@@ -18,7 +18,7 @@ from vlmsearch.errors import ConfigError, one_line
 from vlmsearch.openai_api.http import HttpClient, HttpOptions
 from vlmsearch.server.errors import ApiError
 from vlmsearch.server.settings import OidcSettings, check_url
-from vlmsearch.server.tokens import MAX_TOKEN_CHARS, Token, Tokens, sha256_of
+from vlmsearch.server.tokens import MAX_TOKEN_CHARS, AccessTokens, Token, sha256_of
 from vlmsearch.stores.readers import readable
 
 ASK_SECONDS, RENEW_SECONDS = 60.0, 3600.0
@@ -31,7 +31,7 @@ _FETCHING = HttpOptions(timeout=5, answer_timeout=10)
 _LOG = logging.getLogger(__name__)
 
 
-class IdentityProvider(Tokens):
+class IdentityProvider(AccessTokens):
     """The tokens that an identity provider signs, beside those of a file.
 
     Args:
@@ -42,7 +42,7 @@ class IdentityProvider(Tokens):
         ConfigError: A file of keys cannot be used.
     """
 
-    def __init__(self, settings: OidcSettings, others: Tokens | None = None) -> None:
+    def __init__(self, settings: OidcSettings, others: AccessTokens | None = None) -> None:
         self._settings = settings
         self._others = others
         self._fetching = asyncio.Lock()
@@ -51,9 +51,9 @@ class IdentityProvider(Tokens):
         self._verified = lru_cache(1024)(self._verify)  # which takes milliseconds with hundreds of groups
 
     async def prepare(self, secret: str) -> None:
-        """Ask for the keys again, where a token needs one that is not known, or where they are old.
+        """Ask for the keys, where a token needs an unknown one, or they are old.
 
-        Where that fails, those from before stay in force.
+        If it fails, those from before stay in force.
         """
         key = _key_id(secret)
         if key is None or (key in self._keys and self._fetching.locked()):  # nobody waits for keys that are there
@@ -68,7 +68,11 @@ class IdentityProvider(Tokens):
                 self._asked = time.monotonic()
 
     def find(self, secret: str) -> Token | None:
-        """Return the token of a secret; None for an unknown one, ApiError for a signed one that is not in force."""
+        """Return the token of a secret; None for an unknown one.
+
+        Raises:
+            ApiError: A signed one is not in force.
+        """
         if _key_id(secret) is None:
             return self._others.find(secret) if self._others else None
         token, ends = self._verified(secret)
@@ -155,7 +159,7 @@ def _claim(claims: Any, name: str) -> Any:
 
 
 def _key_id(secret: str) -> str | None:
-    """Return the id of the key that signed a token, as the token has it; None for what is no signed token."""
+    """Return the id of the key that signed a token; None for another token."""
     with suppress(jwt.PyJWTError):  # the header alone is read: what comes after it may be long
         return str(jwt.get_unverified_header(secret.partition(".")[0] + "..").get("kid", ""))
     return None

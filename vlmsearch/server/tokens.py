@@ -62,7 +62,7 @@ class Token:
         return Caller(self.name, self.role, indexes, self.sha256, principals)
 
 
-class Tokens:
+class AccessTokens:
     """The tokens in force."""
 
     async def prepare(self, secret: str) -> None:
@@ -73,7 +73,7 @@ class Tokens:
         raise NotImplementedError
 
 
-class TokenFile(Tokens):
+class TokenFile(AccessTokens):
     """A JSON file of tokens, which is replaced as a whole at each change.
 
     Args:
