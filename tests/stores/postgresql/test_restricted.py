@@ -23,6 +23,7 @@ from vlmsearch.types import MetadataChange
 
 WORDS = ["dog", "snow", "car", "blue", "pay", "rise", "map", "tree", "river", "house", "night", "cat", "red", "green"]
 GERMAN = "das ist nicht der Hund und die Häuser werden mit den Straßen laufend gebaut"
+ODD = "user:\"ö', {}\\"
 GROUPS = [f"group:{number}" for number in range(6)]
 HR = readable(["group:hr"])
 _tables = map("restricted{}".format, itertools.count())
@@ -38,7 +39,7 @@ def _documents() -> list[Document]:
         metadata = {"n": number % 5, "tags": rng.sample(WORDS, 2)}
         id = f"file-{number // 3}.pdf#page={number % 3}" if number > 120 else f"doc-{number:03}"
         documents.append(Document(id, text=text, readers=readers, metadata=metadata))
-    return [*documents, *(Document(f"g{n}", text=GERMAN, readers=["group:0", "odd\ud800"]) for n in range(3))]
+    return [*documents, *(Document(f"g{n}", text=GERMAN, readers=["group:0", ODD]) for n in range(3))]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def whole(postgres_url: str) -> Iterator[Pipeline]:
         yield pipeline
 
 
-@pytest.fixture(params=[[], GROUPS[1:2], GROUPS[2:5], ["odd\ud800", *GROUPS[1:], *(f"other:{n}" for n in range(200))]], ids=len)
+@pytest.fixture(params=[[], GROUPS[1:2], GROUPS[2:5], [ODD, *GROUPS[1:], *(f"other:{n}" for n in range(200))]], ids=len)
 def handles(
     request: pytest.FixtureRequest, whole: Pipeline, postgres_url: str
 ) -> Iterator[tuple[Pipeline, Pipeline, set[str]]]:
@@ -82,7 +83,10 @@ def test_a_restricted_handle_says_what_an_index_of_the_readable_documents_says(
     handles: tuple[Pipeline, Pipeline, set[str]],
 ) -> None:
     restricted, small, hidden = handles
-    for query, options in itertools.product(("dog snow", "blue car at nigth", "Häuser running"), SEARCHES):
+    for query, options in [
+        ("Häuser running", SEARCHES[0]),
+        *itertools.product(("dog snow", "blue at nigth"), SEARCHES),
+    ]:
         assert restricted.search(query, **options) == small.search(query, **options), (query, options)
     there = list(small.documents())
     assert list(restricted.documents()) == there
@@ -199,7 +203,7 @@ def test_a_restricted_writer_replaces_and_removes_readable_documents_alone(postg
         restricted = restricted_store(store, HR)
         with pytest.raises(InvalidBatchError) as caught:
             restricted.upsert([_with(hidden, None), _with(own, None), _with(new, ["group:it"])])
-        assert [id for id, _ in caught.value.XX] == [hidden.document.id, new.document.id]
+        assert list(caught.value.items) == [0, 2]
         restricted.upsert([_with(own, None)])
         assert restricted.delete([hidden.document.id, own.document.id, "none"]) == 1
         assert list(store.ids()) == [hidden.document.id]

@@ -328,10 +328,14 @@ class PostgresStore(DatabaseStore):
             self.write(records, scope)
 
     def write(self, records: Sequence[Record], scope: Filter | None = None) -> None:
-        """Add or replace records, up to 500 rows in one transaction. Those of a document are in the same one."""
+        """Add or replace records, up to 500 rows in one transaction. Those of a document are in the same one.
+
+        Within a scope, all are written in one transaction.
+        """
         self._make_lists(record.document for record in records)
-        sizes = (1 + len(record.passages) for record in records)
-        for (batch,) in self.batches(list(groups(records, sizes, total=_WRITES)), 1):
+        sizes = [1 + len(record.passages) for record in records]
+        total = _WRITES if scope is None else sum(sizes)  # all are checked before any is written
+        for (batch,) in self.batches(list(groups(records, sizes, total=total)), 1):
             self._merge(self._session("write documents", self._writer(batch, new_version(), scope)))
         self._vectors.maintain()
 
