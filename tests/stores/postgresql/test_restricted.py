@@ -172,6 +172,19 @@ def test_indexing_again_keeps_the_readers_in_every_process(postgres_url: str) ->
         assert store.check().clean
 
 
+def test_a_new_text_keeps_the_readers_in_its_passages_and_its_digest(postgres_url: str) -> None:
+    with Pipeline(MockEncoder(), open_store(f"{postgres_url}?table={next(_tables)}")) as pipeline:
+        pipeline.add([Document("a", text="a dog. " * 400, readers=["group:it"]), Document("b", text="a cat")])
+        longer = Document("a", text="a map of the river. " * 400)
+        assert pipeline.add([longer]).updated == 1
+        assert pipeline.add([longer]).unchanged == 1
+        assert pipeline.store.count_passages() > 2
+        hidden = pipeline.restricted(["group:hr"])
+        assert [match.document.id for match in hidden.search("a map of the river", min_score=0)] == ["b"]
+        assert list(hidden.store.row_ids()) == ["b"]
+        assert pipeline.check().clean
+
+
 def test_who_makes_readers_at_the_same_time_as_another_one_writes_never_opens_a_document(postgres_url: str) -> None:
     """Writers with and without readers race for new ids, and for the table of lists."""
     records = make_records(30)
