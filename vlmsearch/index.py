@@ -96,14 +96,14 @@ class Index(Closable, ABC):
         it replaces and what it writes. `check`, `Pipeline.watch` and pruning are for the unrestricted handle.
 
         Args:
-            principals: Who asks, such as ``["user:ann", "group:hr"]``; none for what everyone may read. A document is
-                readable where one of them is among `Document.readers`, or it has none.
+            principals: Who asks, such as ``["user:ann", "group:hr"]``. A document is readable where one of them is
+                among `Document.readers`, or it has none. Without principals, documents of everyone are readable.
 
         Returns:
             The handle over the same connections. Closing it closes nothing.
 
         Raises:
-            TypeError: They are no list of strings.
+            TypeError: They are no strings.
             ConfigError: A name is longer than 256 bytes, or there are more than 10,000.
 
         Example:

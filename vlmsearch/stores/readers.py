@@ -24,13 +24,13 @@ def readable(principals: Iterable[str]) -> Comparison:
     """Return the filter that passes the documents which some principals may read.
 
     Args:
-        principals: Names, such as ``user:ann`` and ``group:hr``; none for what everyone may read.
+        principals: Names, such as ``user:ann`` and ``group:hr``; without any, documents of everyone pass.
 
     Returns:
         The filter.
 
     Raises:
-        TypeError: They are no list of strings.
+        TypeError: They are no strings.
         ConfigError: A name is too long, or there are more than 10,000.
 
     Example:
@@ -38,7 +38,7 @@ def readable(principals: Iterable[str]) -> Comparison:
         >>> hr.matches(Document("a", readers=["group:hr"]).metadata), hr.matches(Document("b", readers=[]).metadata)
         (True, False)
     """
-    names = [name for name in (EVERYONE, *reader_names(principals)) if name]
+    names = [name for name in (EVERYONE, *reader_names(principals, "principals")) if name]
     if len(names) > MAX_PRINCIPALS:
         raise ConfigError(f"principals are at most {MAX_PRINCIPALS:,} names such as 'group:hr', not {len(names):,}")
     try:
@@ -49,7 +49,7 @@ def readable(principals: Iterable[str]) -> Comparison:
 
 
 def keep_readers(records: Sequence[Record], stored: Mapping[str, Mapping[str, MetadataValue]]) -> list[Record]:
-    """Return records that have the readers which an index has for them, where they name none themselves.
+    """Return records with the readers that an index has for those which name none.
 
     Args:
         records: The records that are written.
@@ -102,7 +102,7 @@ class SamplesWithin(Protocol):
     """A store that draws samples of some documents without reading the ids of all."""
 
     def sample_ids_within(self, field: Field, count: int, scope: Filter) -> list[str]:
-        """Return the ids with the smallest sampling keys among the rows that pass and have a field, in their order."""
+        """Return ids of rows that pass and have a field, the smallest sampling keys first."""
 
 
 @runtime_checkable
