@@ -327,7 +327,7 @@ class PostgresStore(DatabaseStore):
         """Add or replace records as `upsert` does, where `check_writable` lets them pass."""
         with self.in_use(records):
             check_records(records, self.needed().spaces)
-            self._check_keepable(records)
+            self.check_all_keepable(records)
             self.write(records, scope)
 
     def write(self, records: Sequence[Record], scope: Filter | None = None) -> None:
