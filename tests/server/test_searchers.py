@@ -192,7 +192,7 @@ def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ask(searcher: _Searcher) -> object:
-    return searcher.search("default", [Query("a dog")], SearchOptions())
+    return searcher.search("default", None, [Query("a dog")], SearchOptions())
 
 
 def started(
@@ -291,7 +291,9 @@ class _BrokenPipeline:
 
 def test_a_bug_is_told_with_its_traceback() -> None:
     broken: Any = {"default": _BrokenPipeline()}
-    result, _ = _answer(broken, CancelToken(), ("of-the-request", {}, "default", [Query("a dog")], SearchOptions()))
+    result, _ = _answer(
+        broken, CancelToken(), ("of-the-request", {}, "default", None, [Query("a dog")], SearchOptions())
+    )
     assert isinstance(result, RuntimeError)
     assert "in _search" in str(result)
     assert "KeyError: 'a bug'" in str(result)

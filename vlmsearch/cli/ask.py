@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _PICTURES = {"limit": "--pictures", "side": "--picture-side", "tokens": "--picture-tokens"}
 """The flags of `PictureOptions`."""
-_FOR_PROGRAMS = ("bad_words", "repetition_penalty", "beam_width")
+_FOR_PROGRAMS = ("bad_words", "repetition_penalty", "beam_width", "cache_salt")
 """Options of a generated text without a flag."""
 _SAMPLING = {name: option for name, option in options_of(GenerationOptions).items() if name not in _FOR_PROGRAMS}
 _READ = {"picture": " (seen)", "both": " (seen and read)", "text": " (its text)", "neither": " (its name)"}

@@ -6,6 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,12 +18,15 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vlmsearch._util.address import is_loopback, parse_address
+from vlmsearch.errors import ConfigError, one_line
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.errors import ApiError, error_answer
 from vlmsearch.server.limits import BodyLimits, TokenBuckets
 from vlmsearch.server.monitoring import CLIENT_GONE
 from vlmsearch.server.settings import INDEX_NAME, ServerSettings
 from vlmsearch.server.tokens import Token, TokenFile
+from vlmsearch.stores.readers import readable
+from vlmsearch.wire import PRINCIPALS, principals_text, read_principals
 
 SESSION_SECONDS = 12 * 3600
 _SESSION_COOKIE = "vlmsearch_session"
@@ -178,7 +182,12 @@ class Access:
             return
         started = time.perf_counter()
         state = scope.setdefault("state", {})
-        state["caller"] = caller = self._caller(scope)
+        caller, refusal = None, None
+        try:
+            caller = self._caller(scope)
+        except ApiError as exc:
+            refusal = exc
+        state["caller"] = caller
         state["find_caller"] = partial(self._caller, scope)
         status = CLIENT_GONE
 
@@ -189,10 +198,12 @@ class Access:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
+                if caller is not None and caller.narrowed:  # so that the client knows that it was heard
+                    headers[PRINCIPALS] = principals_text(caller.narrowed)
             await send(message)
 
         try:
-            refusal = self._refusal(scope, caller)
+            refusal = refusal or self._refusal(scope, caller)
             app = error_answer(refusal, state.get("request_id")) if refusal else self._app
             await app(scope, receive, answer)
         except Exception:
@@ -204,17 +215,18 @@ class Access:
     def _caller(self, scope: Scope) -> Caller | None:
         """Return the caller by the header of a request, or else by its session.
 
-        None for a token not in force.
+        None for a token not in force. ApiError where the header is malformed that narrows what the caller may read.
         """
-        if self._tokens is None or self._sessions is None:
-            return Caller()
         headers = Headers(scope=scope)
+        narrowed = _narrowed(headers)
+        if self._tokens is None or self._sessions is None:
+            return Caller(narrowed=narrowed)
         if "authorization" in headers:
             scheme, _, secret = headers["authorization"].partition(" ")
             token = self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
         else:
             token = self._sessions.find(Request(scope).cookies.get(session_cookie(scope), ""))
-        return token.caller if token else None
+        return replace(token.caller, narrowed=narrowed) if token else None
 
     def _refusal(self, scope: Scope, caller: Caller | None) -> ApiError | None:
         """Return the error of a request that is refused; None for one that is allowed."""
@@ -257,6 +269,18 @@ class Access:
         host = headers.get("host", "").lower()
         own = (f"http://{host}", f"https://{host}")
         return origin not in (own if has_session else (*own, *self._origins))
+
+
+def _narrowed(headers: Headers) -> tuple[frozenset[str], ...]:
+    """Return the sets of principals that the header of a request names."""
+    given = headers.getlist(PRINCIPALS)
+    try:
+        scopes = read_principals(";".join(given)) if given else ()
+        for scope in scopes:
+            readable(scope)
+    except (ValueError, ConfigError) as exc:
+        raise ApiError(400, "invalid_request", f"{PRINCIPALS}: {one_line(exc)}", param=PRINCIPALS) from exc
+    return scopes
 
 
 def _is_local(host: str) -> bool:

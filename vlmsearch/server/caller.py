@@ -19,6 +19,8 @@ class Caller:
         role: Highest right.
         indexes: Names of the indexes that the caller may see; None for all.
         token: SHA-256 of the token in hexadecimal digits; "" where nobody needs a token.
+        principals: Principals whose documents the caller may read; None for all documents.
+        narrowed: Further sets of principals, each of which may read what the caller asks for: those of a header.
 
     Example:
         >>> caller = Caller("page", "read", frozenset({"photos"}))
@@ -30,6 +32,13 @@ class Caller:
     role: Right = "admin"
     indexes: frozenset[str] | None = None
     token: str = ""
+    principals: frozenset[str] | None = None
+    narrowed: tuple[frozenset[str], ...] = ()
+
+    @property
+    def scopes(self) -> tuple[frozenset[str], ...]:
+        """Return the sets of principals, each of which may read a document that the caller may; none for all."""
+        return self.narrowed if self.principals is None else (self.principals, *self.narrowed)
 
     def sees(self, index: str) -> bool:
         """Check whether the caller may know of an index."""

@@ -5,7 +5,7 @@ They are coroutines although they wait for nothing: FastAPI runs other dependenc
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
@@ -43,17 +43,31 @@ FindCallerHere = Annotated[Callable[[], "Caller | None"], Depends(get_find_calle
 
 
 def find_index(service: Service, caller: Caller, name: str, right: Right) -> OpenIndex:
-    """Return an index that the caller may use. A hidden index gives the same error as a missing one."""
+    """Return an index that the caller may use, with the documents alone that the caller may read.
+
+    A hidden index gives the same error as a missing one.
+    """
     if name not in service.indexes or not caller.sees(name):
         raise not_found(f"no index {name!r} for you: GET /api/v1/indexes lists them")
     check_right(caller, right)
-    return service.indexes[name]
+    return service.indexes[name].seen_by(caller)
+
+
+def seen_indexes(service: Service, caller: Caller) -> Iterator[OpenIndex]:
+    """Yield the indexes that the caller may see, each with the documents alone that the caller may read."""
+    return (index.seen_by(caller) for index in service.indexes.values() if caller.sees(index.name))
 
 
 def check_right(caller: Caller, right: Right) -> None:
     """Raise ApiError for a caller whose role is too low."""
     if not caller.may(right):
         raise ApiError(403, "forbidden", f"the token {caller.name!r} has the role {caller.role}; this needs {right}")
+
+
+def check_unrestricted(caller: Caller, verb: str) -> None:
+    """Raise ApiError for a caller that may not read all documents."""
+    if caller.scopes:
+        raise ApiError(403, "forbidden", f"to {verb} takes all documents: this needs a token without principals")
 
 
 def _with(right: Right) -> Callable[..., Awaitable[OpenIndex]]:

@@ -19,6 +19,7 @@ from vlmsearch.encoders.batching import Batch, BatchingEncoder
 from vlmsearch.errors import ConfigError
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store, open_usual_encoder
+from vlmsearch.server.caller import Caller
 from vlmsearch.server.errors import Json
 from vlmsearch.server.images import Thumbnails, Uploads
 from vlmsearch.server.jobs import Jobs
@@ -46,6 +47,13 @@ class OpenIndex:
     name: str
     settings: IndexSettings
     pipeline: Pipeline
+
+    def seen_by(self, caller: Caller) -> OpenIndex:
+        """Return the index with the documents alone that a caller may read."""
+        pipeline = self.pipeline
+        for principals in caller.scopes:
+            pipeline = pipeline.restricted(principals)
+        return replace(self, pipeline=pipeline) if caller.scopes else self
 
 
 class Service(Closable):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from vlmsearch._util.address import is_loopback
 from vlmsearch._util.arguments import check_bounds, check_counts
@@ -17,6 +18,7 @@ from vlmsearch._util.tables import as_dataclass, read_table
 from vlmsearch.errors import ConfigError
 from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
 from vlmsearch.registry import DEFAULT_GENERATOR, DEFAULT_STORE
+from vlmsearch.server.caller import Right
 
 DEFAULT_INDEX = "default"
 """The name of an only index without a name."""
@@ -51,6 +53,44 @@ class IndexSettings:
 
 
 @dataclass(frozen=True)
+class OidcSettings:
+    """The settings of OpenID Connect: whose tokens are taken, and who their holders are.
+
+    Attributes:
+        issuer: URL of the identity provider, as its tokens have it.
+        audience: Name of this service at the provider, as tokens for it have it.
+        jwks: URL or file of the provider's keys (JWKS); None for those that the provider itself names.
+        role: Highest right of its users.
+        indexes: Names of the indexes that its users may see; None for all.
+        user_claim: Claim with the user: ``ann`` is the principal ``user:ann``.
+        group_claim: Claim with the user's groups: ``hr`` is the principal ``group:hr``. Dots lead into objects.
+
+    Raises:
+        ConfigError: A setting is wrong.
+
+    Example:
+        >>> OidcSettings("https://id.example.com/realms/staff", "vlmsearch").user_claim
+        'sub'
+    """
+
+    issuer: str
+    audience: str
+    jwks: str | None = None
+    role: Right = "read"
+    indexes: tuple[str, ...] | None = None
+    user_claim: str = "sub"
+    group_claim: str = "groups"
+
+    def __post_init__(self) -> None:
+        check_url(self.issuer, "oidc: issuer")
+        if self.jwks is not None and "://" in self.jwks:
+            check_url(self.jwks, "oidc: jwks")
+        for name in ("audience", "user_claim", "group_claim", "jwks", "indexes"):
+            if getattr(self, name) in ("", ()):
+                raise ConfigError(f"oidc: {name} is empty: name one, or leave it out where it has a default")
+
+
+@dataclass(frozen=True)
 class ServerSettings:
     """The settings of a service.
 
@@ -60,7 +100,8 @@ class ServerSettings:
         port: Port; 0 for a free one.
         root_path: Prefix of the service's URL behind a proxy, such as ``/search``.
         uploads: Folder of the images that are sent over HTTP.
-        tokens: File of `vlmsearch token`; None for access without tokens, from this machine alone.
+        tokens: File of `vlmsearch token`; None for none. Without it and `oidc` this machine alone has access.
+        oidc: Identity provider whose tokens are taken, too; None for none.
         max_body: Maximum length of a request's body, in MiB, at least 1.
         rate: Maximum number of requests of a token a second, from 0.000001 to 1,000,000; None for no limit.
         cors: Origins whose pages may call the service from a browser.
@@ -86,6 +127,7 @@ class ServerSettings:
     root_path: str = ""
     uploads: str = "vlmsearch-uploads"
     tokens: str | None = None
+    oidc: OidcSettings | None = None
     max_body: int = 64
     rate: float | None = None
     cors: tuple[str, ...] = ()
@@ -116,15 +158,27 @@ class ServerSettings:
 
     def check_address(self) -> None:
         """Raise ConfigError for a service that other machines could use without a token."""
-        if self.tokens is None and not is_loopback(self.host):
+        if self.tokens is None and self.oidc is None and not is_loopback(self.host):
             raise ConfigError(
                 f"`host={self.host}` can be reached from other machines: name a file of `tokens`, "
                 "which `vlmsearch token add` writes, or listen on 127.0.0.1"
             )
 
 
+def check_url(url: object, where: str) -> None:
+    """Raise ConfigError unless a URL is one of https, or of http on this machine: keys come from there."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
+        is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+        is_whole = bool(parts.hostname) and "@" not in parts.netloc and not parts.fragment
+    except ValueError:
+        is_safe = is_whole = False
+    if not (is_safe and is_whole):
+        raise ConfigError(f"{where} is a URL that begins with https://, or http://localhost, not {url!r:.200}")
+
+
 def read_settings(path: Path) -> ServerSettings:
-    """Return the settings of a TOML file: the keys of `ServerSettings`, and a table ``[indexes.NAME]`` an index.
+    """Return the settings of a TOML file: the keys of `ServerSettings`, a table ``[indexes.NAME]`` an index, and ``[oidc]``.
 
     Folders and files are relative to the file.
 
@@ -145,6 +199,9 @@ def read_settings(path: Path) -> ServerSettings:
 
     indexes = {name: replace(index, allow=tuple(map(place, index.allow))) for name, index in settings.indexes.items()}
     tokens, cert, key = (given and place(given) for given in (settings.tokens, settings.tls_cert, settings.tls_key))
+    oidc = settings.oidc
+    if oidc and oidc.jwks and "://" not in oidc.jwks:
+        oidc = replace(oidc, jwks=place(oidc.jwks))
     return replace(
-        settings, uploads=place(settings.uploads), tokens=tokens, tls_cert=cert, tls_key=key, indexes=indexes
+        settings, uploads=place(settings.uploads), tokens=tokens, tls_cert=cert, tls_key=key, indexes=indexes, oidc=oidc
     )
