@@ -204,6 +204,10 @@ class Tables:
         cursor = db.execute(f"SELECT * FROM {self.name('documents')} WHERE row IN {_VALUES}", [_list(rows)])
         return (Row._make(values).whole() for values in cursor)
 
+    def metadata(self, db: sqlite3.Connection, ids: Collection[str]) -> dict[str, Mapping[str, MetadataValue]]:
+        """Read the metadata of documents, by id: BackendError for a damaged one."""
+        return {id: row.document.metadata for some in pages(sorted(ids)) for id, row in self.rows(db, some).items()}
+
     def columns(self, db: sqlite3.Connection, ids: Collection[str], names: str) -> Iterator[tuple[str, ...]]:
         """Read the ids of documents and the columns ``names`` of them."""
         yield from db.execute(
@@ -218,12 +222,12 @@ class Tables:
             [_list(rows)],
         ).fetchall()
 
-    def part_rows(self, db: sqlite3.Connection, row: int) -> Iterator[tuple[int, str]]:
-        """Read the rows behind a row, each with its id: of all rows, those that may be parts of files or passages.
+    def named_rows(self, db: sqlite3.Connection, row: int, like: str) -> Iterator[tuple[int, str]]:
+        """Read the rows behind a row, each with its id: of all rows, those whose ids match a pattern.
 
         For all rows, SQLite reads the index of the ids, which is much smaller than the table with their texts.
         """
-        condition = "row > ?" if row else "id GLOB '*#*' AND ? = 0"
+        condition = "row > ?" if row else f"id GLOB '{like}' AND ? = 0"
         yield from db.execute(f"SELECT row, id FROM {self.name('documents')} WHERE {condition}", [row])
 
     def ids_after(self, db: sqlite3.Connection, id: str, count: int) -> list[str]:

@@ -8,7 +8,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from vlmsearch._util.batching import batches
 from vlmsearch.errors import BackendError, BackendUnavailableError, VlmsearchError
-from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.filters import Comparison, Filter, keys_of
 from vlmsearch.stores.postings import Postings, WordTable, grown
+from vlmsearch.stores.samples import sampling_key
 from vlmsearch.stores.sqlite.arrays import ArraysFile, Part, write_arrays
 from vlmsearch.stores.sqlite.codes import BLOCK, CodeBlock, CodeTable, Places, find
 from vlmsearch.stores.sqlite.columns import Column, passing
@@ -35,8 +36,10 @@ _GROWTH = 1.25
 """The file is made anew once there are so many times as many as it has."""
 _QUICK, _LATER = 2**18, 5.0
 """Documents that are written in a moment, and seconds after which more are written between searches."""
-GROUPS = "groups"
-"""The name by which `Views.now` is asked which rows belong together."""
+_SCOPES = 8
+"""Views of some documents that are kept with that of all: each may have words of its own."""
+GROUPS, SAMPLES = "groups", "samples"
+"""The names by which `Views.now` is asked which rows belong together, and which are drawn first."""
 _Group = TypeVar("_Group")
 _preloaded: dict[tuple[Path, str], tuple[View, int]] = {}
 """Views to begin with, by the path of the arrays and the creation of the index."""
@@ -81,8 +84,12 @@ class View:
     """The words of the documents up to a row, whose rows are places."""
     tables: dict[TableState, WordTable] = field(default_factory=dict)
     """The table of the words of the view itself, once it was needed."""
-    groups: dict[TableState, Groups] = field(default_factory=dict)
-    """The documents and files that rows belonged to when they were last needed: those of the view, once they were."""
+    groups: dict[int, Groups] = field(default_factory=dict)
+    """The documents and files that the rows up to one belong to."""
+    keys: dict[int, NDArray[np.int32]] = field(default_factory=dict)
+    """The sampling keys of the ids of the rows up to one."""
+    scopes: dict[Filter, View] = field(default_factory=dict)
+    """Views of some of the documents alone, the last ones that were needed."""
 
     @property
     def words(self) -> WordTable:
@@ -93,19 +100,39 @@ class View:
         """Return for each place whether its document is there and passes a filter: None where all do."""
         if where is None:
             return None if len(self.rows) == self.state.documents else self.alive
-        return self.alive & passing(where, lambda key: self.columns[key][1])
+        if isinstance(where, Comparison) and where.or_absent:
+            return self.within(where).passing(None)
+        return self.alive & passing(where, self._compared)
+
+    def _compared(self, part: Comparison) -> NDArray[np.bool_]:
+        return self.within(part).alive if part.or_absent else self.columns[part.key][1].passing(part)
+
+    def within(self, scope: Filter) -> View:
+        """Return the view that an index of only the documents which pass a filter would have."""
+        view = self.scopes.pop(scope, None)
+        if view is None:
+            alive = self.alive & passing(scope, lambda part: self.columns[part.key][1].passing(part))
+            state = self.state._replace(documents=int(np.count_nonzero(alive)))
+            view = replace(self, state=state, alive=alive, tables={}, scopes={})
+        self.scopes[scope] = view
+        for last in [*self.scopes][:-_SCOPES]:
+            self.scopes.pop(last, None)
+        return view
+
+    def places_of(self, rows: Sequence[int]) -> Places:
+        """Return the places of those of some rows, in order, that are there."""
+        places, there = find(self.rows, np.array(rows, np.int64))
+        return places[there][self.alive[places[there]]]
 
     def sample(self, asked: Field, count: int) -> Places:
-        """Return the rows of documents that have a field, ``count`` at most, chosen at random.
+        """Return the rows of the documents that have a field and the smallest sampling keys.
 
-        Adding some documents to many changes few of a sample: each has a number that is as good as random and stays.
+        They are ``count``, or more where several have the last key, or as many as there are.
         """
         places = self.codes[asked][1].places()
-        rows = self.rows[places[self.alive[places]]]
-        numbers = _drawing_numbers(rows)
-        first = np.argpartition(numbers, count)[:count] if count < len(rows) else np.arange(len(rows))
-        drawn: Places = rows[first[np.argsort(numbers[first])]]
-        return drawn
+        places = places[self.alive[places]]
+        keys = self.keys[self.state.last_row][places]
+        return self.rows[places[keys <= np.partition(keys, count - 1)[count - 1]] if count < len(keys) else places]
 
 
 class Views:
@@ -126,12 +153,19 @@ class Views:
         """Leave the view to whoever opens the index next, also in forked processes."""
         _preloaded[self._path, self._created] = self._latest, self._from_file
 
-    def now(self, db: sqlite3.Connection, asked: Collection[Field | str], keys: Collection[str] = ()) -> View:
-        """Return the view of a transaction. It has the codes of the fields ``asked``, `WORDS`, and `GROUPS`.
+    def now(
+        self,
+        db: sqlite3.Connection,
+        asked: Collection[Field | str],
+        keys: Collection[str] = (),
+        scope: Filter | None = None,
+    ) -> View:
+        """Return the view of a transaction.
 
-        ``keys`` are those of the columns that are needed. Of two threads, the one that begins to read later waits here
-        for the other. Its transaction, which should not have read anything yet, then sees at least as much. For one
-        that sees less, all is read again.
+        It has the codes of the fields among ``asked``, and what `WORDS`, `GROUPS` and `SAMPLES` stand for.
+        ``keys`` are those of the columns that are needed. The view is of the documents that pass ``scope`` alone. Of
+        two threads, the one that begins to read later waits here for the other. Its transaction, which should not have
+        read anything yet, then sees at least as much. For one that sees less, all is read again.
         """
         with self._guard:
             state = self._tables.state(db)
@@ -140,16 +174,19 @@ class Views:
                 view, self._from_file = View(TableState(state.epoch)), 0
             if view.state != state:
                 view = self._advanced(db, view, state)
+            self._latest = view
+            for key in {*keys, *(keys_of(scope) if scope else ())}:
+                view.columns[key] = self._column(db, view, key)
+            view = view.within(scope) if scope else view
             for field_or_name in asked:
                 if isinstance(field_or_name, Field):
                     view.codes[field_or_name] = self._codes(db, view, field_or_name)
                 elif field_or_name == WORDS and view.state not in view.tables:
                     self._read_words(db, view)
-                elif field_or_name == GROUPS and view.state not in view.groups:
+                elif field_or_name == GROUPS and view.state.last_row not in view.groups:
                     self._read_groups(db, view)
-            for key in keys:
-                view.columns[key] = self._column(db, view, key)
-            self._latest = view
+                elif field_or_name == SAMPLES and view.state.last_row not in view.keys:
+                    self._read_keys(db, view)
             return view
 
     def keep(self, database: Database, *, is_last: bool = False) -> None:
@@ -218,7 +255,7 @@ class Views:
         places, there = find(rows, self._tables.deaths_after(db, view.state.last_death))
         alive[places[there]] = False
         held = dict(view.codes), dict(view.columns), dict(view.postings)
-        return View(state, rows, alive, *held, groups=dict(view.groups))
+        return View(state, rows, alive, *held, groups=dict(view.groups), keys=dict(view.keys))
 
     def _codes(self, db: sqlite3.Connection, view: View, asked: Field) -> tuple[int, CodeTable]:
         if asked not in view.codes:
@@ -234,7 +271,7 @@ class Views:
         return view.state.last_row, table
 
     def _read_groups(self, db: sqlite3.Connection, view: View) -> None:
-        state, known = view.groups.popitem() if view.groups else (TableState(), Groups())
+        last, known = view.groups.popitem() if view.groups else (0, Groups())
         groups, new = known.with_rows(len(view.rows)), dict[str, int]()
 
         def number_of(id: str) -> int:
@@ -252,10 +289,19 @@ class Views:
                         if owner != id or has_parts:
                             numbers[place] = number_of(owner)
 
-        put(self._tables.part_rows(db, state.last_row))
+        put(self._tables.named_rows(db, last, "*#*"))
         put([(int(row), id) for id, row in self._tables.columns(db, new, "row")])
         known.numbers.update(new)
-        view.groups[view.state] = groups
+        view.groups[view.state.last_row] = groups
+
+    def _read_keys(self, db: sqlite3.Connection, view: View) -> None:
+        last, known = view.keys.popitem() if view.keys else (0, np.empty(0, np.int32))
+        keys = np.concatenate([known, np.zeros(len(view.rows) - len(known), np.int32)])
+        for some in batches(self._tables.named_rows(db, last, "*"), BLOCK):
+            with undamaged():
+                places, there = find(view.rows, np.array([row for row, _ in some], np.int64))
+                keys[places[there]] = np.array([sampling_key(id) for _, id in some], np.int32)[there]
+        view.keys[view.state.last_row] = keys
 
     def _read_words(self, db: sqlite3.Connection, view: View) -> None:
         row, parts = view.postings.popitem() if view.postings else self._stored(db, view, WORDS, postings)
@@ -284,12 +330,3 @@ def _size(view: View) -> int:
     """Return the number of documents in all fields and words together."""
     parts = (part for parts in view.postings.values() for part in parts)
     return sum(len(table) for _, table in view.codes.values()) + sum(map(len, parts))
-
-
-def _drawing_numbers(rows: Places) -> NDArray[np.uint64]:
-    """Return a number for each row by which samples are drawn (the finaliser of splitmix64)."""
-    mixed = rows.astype(np.uint64)
-    for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
-        mixed = (mixed ^ mixed >> np.uint64(31)) * np.uint64(factor)
-    numbers: NDArray[np.uint64] = mixed ^ mixed >> np.uint64(31)
-    return numbers
