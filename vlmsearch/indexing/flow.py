@@ -51,6 +51,7 @@ from vlmsearch.media.remote import remote_url
 from vlmsearch.media.tiff import unread_pages
 from vlmsearch.stores.base import Store, reject_list_of
 from vlmsearch.stores.label_keys import has_labels, without_labels
+from vlmsearch.stores.readers import NotWritableError
 from vlmsearch.types import (
     Document,
     ImageSource,
@@ -601,8 +602,11 @@ class Saver:
         files = {part.of for record in used if (part := record.document.part)}
         parts = [record for record in used if record.document.id not in files]
         whole = [record for record in used if record.document.id in files]
-        last.update((reject.id, reject) for some in (parts, whole) for reject in self._upsert(some))
-        self._note_rejects([outcome for outcome in last.values() if isinstance(outcome, Reject)])
+        refused = {reject.id: reject for some in (parts, whole) for reject in self._upsert(some)}
+        last.update(refused)
+        rejects = [outcome for outcome in last.values() if isinstance(outcome, Reject)]
+        # what its writer may not replace stays
+        self._note_rejects([reject for reject in rejects if reject.id not in refused or reject.code == "too_large"])
         self.release([id for id, outcome in last.items() if not isinstance(outcome, Reject)])
         return last
 
@@ -642,17 +646,16 @@ class Saver:
 
 
 def upsert(store: Store, records: Sequence[Record]) -> list[Reject]:
-    """Store records, and return those that are too large for the store as rejects."""
+    """Store records, and return those that are too large for the store, or not for this writer, as rejects."""
     try:
         store.upsert(records)
     except InvalidBatchError as exc:
-        if any(error.code != "too_large" for error in exc.items.values()):
+        if any(error.code != "too_large" and not isinstance(error, NotWritableError) for error in exc.items.values()):
             raise
         left = [record for item, record in enumerate(records) if item not in exc.items]
-        if left:
-            store.upsert(left)
         bad = [(records[item], error) for item, error in exc.items.items()]
-        return [Reject(record.document.id, error.code, str(error), record.stamp) for record, error in bad]
+        rejects = [Reject(record.document.id, error.code, str(error), record.stamp) for record, error in bad]
+        return [*rejects, *(upsert(store, left) if left else ())]
     return []
 
 

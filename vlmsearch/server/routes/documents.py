@@ -32,7 +32,7 @@ from vlmsearch.server.forms import (
 from vlmsearch.server.images import SentImage, image_path, original
 from vlmsearch.server.routes.search import info_json
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.stores.base import reject_list_of
+from vlmsearch.stores.base import Store, reject_list_of
 from vlmsearch.stores.filter_text import read_filter
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import GalleryPlace, count_documents, documents_after, gallery_after
@@ -165,10 +165,15 @@ async def add(
 def _add(service: Service, index: OpenIndex, body: Body[AddForm]) -> IndexReport:
     forms = body.form.documents
     images = {form.id: data for form in forms if is_id(form.id) and (data := _image_of(form, body.files)) is not None}
-    with service.uploads.keeping(index.name, index.pipeline.store, [form.id for form in forms], images) as files:
+    with service.uploads.keeping(index.name, _all(service, index), [form.id for form in forms], images) as files:
         documents = [Document(**{**given_in(form), "image": files.get(form.id)}) for form in forms]
         report = add_reported(index.pipeline, **{**given_in(body.form), "documents": documents})
     return replace(report, rejects=_without_folders(service, report.rejects))
+
+
+def _all(service: Service, index: OpenIndex) -> Store:
+    """Return all documents of an index, also those that the caller may not read: their uploads stay."""
+    return service.indexes[index.name].pipeline.store
 
 
 def _image_of(form: DocumentForm, files: Mapping[str, bytes]) -> bytes | None:
@@ -192,9 +197,8 @@ async def delete(service: ServiceHere, index: WriteIndex, form: Annotated[IdsFor
 
 def _delete(service: Service, index: OpenIndex, ids: list[str]) -> DeletedCount:
     given = with_parts(index.pipeline.store, ids)
-    deleted = index.pipeline.store.delete(given)
-    service.uploads.remove(index.name, given)
-    return DeletedCount(deleted)
+    with service.uploads.keeping(index.name, _all(service, index), given, {}):
+        return DeletedCount(index.pipeline.store.delete(given))
 
 
 @router.post("/documents/metadata", response_model=model_of(ChangedCount), openapi_extra=form_docs(MetadataForm))
