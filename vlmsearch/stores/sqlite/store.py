@@ -212,10 +212,10 @@ class SqliteStore(DatabaseStore):
     # ---- writing
 
     def write(self, records: Sequence[Record], scope: Filter | None = None) -> None:
-        """Add or replace records, all of them in one transaction. Where ``scope`` is given, the writer is restricted."""
+        """Add or replace records, all of them in one transaction; ``scope`` is what a restricted writer may read."""
         with self._writing("write documents") as (db, tables):
             is_first = not tables.state(db).last_row
-            there = {} if is_first else tables.metadata(db, [record.document.id for record in records])
+            there = {} if is_first else tables.readers(db, [record.document.id for record in records])
             if scope is not None:
                 check_writable(records, there, scope)
             tables.write(db, rows_of(keep_readers(records, there)))

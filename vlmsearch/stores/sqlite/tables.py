@@ -43,7 +43,7 @@ from vlmsearch.stores.sqlite.codes import BLOCK, CodeRows, Places, find
 from vlmsearch.stores.sqlite.columns import StoredValue, restored, stored
 from vlmsearch.stores.sqlite.schema import SCHEMA, run, tables_by_generation
 from vlmsearch.stores.terms import rules_of
-from vlmsearch.types import PASSAGE, Document, Field, Manifest, MetadataValue, Record, Stamp, Vectors
+from vlmsearch.types import PASSAGE, READERS, Document, Field, Manifest, MetadataValue, Record, Stamp, Vectors
 
 _KEPT_DEATHS = 20_000
 """Deaths that are remembered beside one for each document."""
@@ -204,9 +204,10 @@ class Tables:
         cursor = db.execute(f"SELECT * FROM {self.name('documents')} WHERE row IN {_VALUES}", [_list(rows)])
         return (Row._make(values).whole() for values in cursor)
 
-    def metadata(self, db: sqlite3.Connection, ids: Collection[str]) -> dict[str, Mapping[str, MetadataValue]]:
-        """Read the metadata of documents, by id: BackendError for a damaged one."""
-        return {id: row.document.metadata for some in pages(sorted(ids)) for id, row in self.rows(db, some).items()}
+    def readers(self, db: sqlite3.Connection, ids: Collection[str]) -> dict[str, Mapping[str, MetadataValue]]:
+        """Read the metadata of documents, by id: those that have readers, and nothing of others."""
+        rows = (row for some in pages(sorted(ids)) for row in self.rows(db, some).values())
+        return {row.id: row.document.metadata if READERS in row.metadata else {} for row in rows}
 
     def columns(self, db: sqlite3.Connection, ids: Collection[str], names: str) -> Iterator[tuple[str, ...]]:
         """Read the ids of documents and the columns ``names`` of them."""

@@ -8,10 +8,11 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,11 +28,11 @@ from vlmsearch.stores.sqlite.arrays import ArraysFile, Part, write_arrays
 from vlmsearch.stores.sqlite.codes import BLOCK, CodeBlock, CodeTable, Places, find
 from vlmsearch.stores.sqlite.columns import Column, passing
 from vlmsearch.stores.sqlite.database import Database
-from vlmsearch.stores.sqlite.tables import Tables, TableState, arrays_of, postings, undamaged
+from vlmsearch.stores.sqlite.tables import Buffer, Tables, TableState, arrays_of, postings, undamaged
 from vlmsearch.types import WORDS, Field, document_of, group_of
 
 MIN_KEPT = 2**17
-"""Documents, in all fields and words together, from which on a file of arrays is made."""
+"""Documents, in all fields, words and samples together, from which on a file of arrays is made."""
 _GROWTH = 1.25
 """The file is made anew once there are so many times as many as it has."""
 _QUICK, _LATER = 2**18, 5.0
@@ -86,7 +87,7 @@ class View:
     """The table of the words of the view itself, once it was needed."""
     groups: dict[int, Groups] = field(default_factory=dict)
     """The documents and files that the rows up to one belong to."""
-    keys: dict[int, NDArray[np.int32]] = field(default_factory=dict)
+    keys: dict[int, tuple[NDArray[np.int32]]] = field(default_factory=dict)
     """The sampling keys of the ids of the rows up to one."""
     scopes: dict[Filter, View] = field(default_factory=dict)
     """Views of some of the documents alone, the last ones that were needed."""
@@ -131,7 +132,7 @@ class View:
         """
         places = self.codes[asked][1].places()
         places = places[self.alive[places]]
-        keys = self.keys[self.state.last_row][places]
+        keys = self.keys[self.state.last_row][0][places]
         return self.rows[places[keys <= np.partition(keys, count - 1)[count - 1]] if count < len(keys) else places]
 
 
@@ -206,6 +207,8 @@ class Views:
             parts = {str(key): (row, [*map(arrays_of, table.blocks())]) for key, (row, table) in view.codes.items()}
             for row, words in view.postings.items():
                 parts[WORDS] = row, [*map(arrays_of, words)]
+            for row, keys in view.keys.items():
+                parts[SAMPLES] = row, [[np.arange(len(keys[0])), keys[0]]]
         try:
             with database.writing("keep the arrays", waits=False) as db:
                 if self._tables.state(db).epoch == view.state.epoch:
@@ -295,13 +298,13 @@ class Views:
         view.groups[view.state.last_row] = groups
 
     def _read_keys(self, db: sqlite3.Connection, view: View) -> None:
-        last, known = view.keys.popitem() if view.keys else (0, np.empty(0, np.int32))
-        keys = np.concatenate([known, np.zeros(len(view.rows) - len(known), np.int32)])
+        last, parts = view.keys.popitem() if view.keys else self._stored(db, view, SAMPLES, _keys)
+        keys = np.concatenate([*parts, np.zeros(len(view.rows) - sum(map(len, parts)), np.int32)])
         for some in batches(self._tables.named_rows(db, last, "*"), BLOCK):
             with undamaged():
                 places, there = find(view.rows, np.array([row for row, _ in some], np.int64))
                 keys[places[there]] = np.array([sampling_key(id) for _, id in some], np.int32)[there]
-        view.keys[view.state.last_row] = keys
+        view.keys[view.state.last_row] = (keys,)
 
     def _read_words(self, db: sqlite3.Connection, view: View) -> None:
         row, parts = view.postings.popitem() if view.postings else self._stored(db, view, WORDS, postings)
@@ -327,6 +330,10 @@ class Views:
 
 
 def _size(view: View) -> int:
-    """Return the number of documents in all fields and words together."""
-    parts = (part for parts in view.postings.values() for part in parts)
+    """Return the number of documents in all fields, words and samples together."""
+    parts: Iterable[Sized] = chain.from_iterable((*view.postings.values(), *view.keys.values()))
     return sum(len(table) for _, table in view.codes.values()) + sum(map(len, parts))
+
+
+def _keys(_: Buffer, keys: Buffer) -> NDArray[np.int32]:
+    return np.frombuffer(keys, "<i4")
