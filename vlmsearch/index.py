@@ -96,8 +96,8 @@ class Index(Closable, ABC):
         it replaces and what it writes. `check`, `Pipeline.watch` and pruning are for the unrestricted handle.
 
         Args:
-            principals: Who asks, such as ``["user:ann", "group:hr"]``; none for what everyone may read. A document is
-                readable where one of them is among `Document.readers`, or it has none.
+            principals: Who asks, such as ``["user:ann", "group:hr"]``. A document is readable where one of them is
+                among `Document.readers`, or it has none. Without principals, documents of everyone are readable.
 
         Returns:
             The handle over the same connections. Closing it closes nothing.

@@ -327,7 +327,7 @@ class Pipeline(Index):
         return self._handle(readable(principals))
 
     def _handle(self, scope: Filter) -> Pipeline:
-        """Return the handle that is restricted to documents which pass a filter; the last ones are kept."""
+        """Return the handle on the documents that pass a filter; the last ones are kept."""
         with self._opening:
             handle = self._restricted.pop(scope, None) or self._new_handle(scope)
             self._restricted[scope] = handle

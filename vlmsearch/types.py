@@ -210,13 +210,16 @@ def shown_value(value: object) -> str:
 
 
 def reader_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names of readers or principals in the form of metadata, sorted; TypeError where they are no names.
+    """Return names of readers or principals, sorted, as metadata have them.
 
     Args:
         names: The names; none of them for nobody.
 
     Returns:
         The names, as a value of `READERS`.
+
+    Raises:
+        TypeError: They are no list of strings.
 
     Example:
         >>> reader_names(["user:ann", "group:hr"])
@@ -530,8 +533,8 @@ class Document(HtmlDisplay):
         metadata: Values that searches can filter on: strings, numbers, bools and lists of at most 1,000 strings. At
             most 1,000 keys of 128 characters, and 1 MiB of keys and strings.
         readers: Who may read the document through `Index.restricted`: at most 1,000 names of 256 bytes, such as
-            ``group:hr``. None for what the metadata say, and for everyone where they say nothing; none of them for
-            nobody; ``*`` for everyone, whatever the index has. They are the metadata's ``readers``.
+            ``group:hr``. They become the metadata's ``readers``. None leaves those as they are: a document without any
+            is for everyone. An empty list is for nobody, ``*`` for everyone, whatever readers the index has.
 
     Attributes:
         id: Id.

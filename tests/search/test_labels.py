@@ -18,11 +18,11 @@ from vlmsearch.indexing.copy import copy
 from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.indexing.reindex import reindex
 from vlmsearch.registry import open_store
-from vlmsearch.stores.label_keys import split_labels
 from vlmsearch.search.labels import PHOTO_TEMPLATES
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore
+from vlmsearch.stores.label_keys import split_labels
 from vlmsearch.stores.mongodb.store import MongoStore
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.stores.sqlite.store import SqliteStore

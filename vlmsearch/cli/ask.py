@@ -44,7 +44,7 @@ _READ = {"picture": " (seen)", "both": " (seen and read)", "text": " (its text)"
 @click.argument("question")
 @image_option
 @flags(AskRequest, leave_out=["stream", "template"])
-@index_options("encoder", "generator", "image_limits", "server", "quiet")
+@index_options("encoder", "generator", "image_limits", "server", "principals", "quiet")
 @option("--stream/--no-stream", "stream", default=None, help="Print the answer as it comes.  [default: on a terminal]")
 @add_options([flag_of(declared, is_unset=True) for declared in _SAMPLING.values()])
 @add_options([flag_of(options_of(PictureOptions)[name], flag, is_unset=True) for name, flag in _PICTURES.items()])

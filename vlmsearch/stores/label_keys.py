@@ -1,4 +1,4 @@
-"""The keys of labels and readers in the metadata of a document, apart from those of its source.
+"""The keys of labels and readers in metadata, apart from those of a source.
 
 A labelling has a key, such as ``label``. A document that got labels has that key with the most relevant one, and a
 number for each: ``{"label": "cat", "label:cat": 0.97, "label:sofa": 0.44}``. So every store can filter on each of them

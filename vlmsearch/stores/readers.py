@@ -24,7 +24,7 @@ def readable(principals: Iterable[str]) -> Comparison:
     """Return the filter that passes the documents which some principals may read.
 
     Args:
-        principals: Names, such as ``user:ann`` and ``group:hr``; none for what everyone may read.
+        principals: Names, such as ``user:ann`` and ``group:hr``; without any, documents of everyone pass.
 
     Returns:
         The filter.
@@ -49,7 +49,7 @@ def readable(principals: Iterable[str]) -> Comparison:
 
 
 def keep_readers(records: Sequence[Record], stored: Mapping[str, Mapping[str, MetadataValue]]) -> list[Record]:
-    """Return records that have the readers which an index has for them, where they name none themselves.
+    """Return records with the readers that an index has for those which name none.
 
     Args:
         records: The records that are written.
@@ -109,7 +109,7 @@ class SamplesWithin(Protocol):
     """A store that draws samples of some documents without reading the ids of all."""
 
     def sample_ids_within(self, field: Field, count: int, scope: Filter) -> list[str]:
-        """Return the ids with the smallest sampling keys among the rows that pass and have a field, in their order."""
+        """Return ids of rows that pass and have a field, the smallest sampling keys first."""
 
 
 @runtime_checkable

@@ -60,7 +60,7 @@ class RestrictedStore(Store):
     # ---- the index
 
     def as_opened(self) -> Manifest | None:
-        """Return the manifest of the index that is open, without what is computed of all its texts."""
+        """Return the manifest of the open index, without what is computed of all texts."""
         return _without_statistics(self._store.as_opened())
 
     def bind(self, fingerprint: str, spaces: Sequence[Space]) -> None:
