@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -21,7 +22,7 @@ from vlmsearch.stores.readers import readable
 from vlmsearch.stores.restricted import restricted_store
 from vlmsearch.types import READERS, MetadataChange, MetadataValue, Record
 from vlmsearch_mocks.contracts.passages import make_long
-from vlmsearch_mocks.contracts.records import IMAGE, TEXT, StoreSuite, make_records, unit_vectors
+from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, StoreSuite, make_records, unit_vectors
 
 _HR = "group:hr"
 _NOBODY = ("",)
@@ -165,15 +166,17 @@ class ReadersSuite(StoreSuite):
 
         def write() -> None:
             with self.make_store(tmp_path) if self.durable else nullcontext(store) as other:
+                other.bind("encoder 1", SPACES)
                 while not is_over.is_set():
                     other.upsert(records_for([None], seed=1))
 
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(write)
             try:
-                for n in range(1, 40):
+                for n in range(1, 30):
                     store.upsert(records_for([(f"group:{n}",)], seed=n))
-                    assert [document.readers for document in store.get(["id-0"])] == [{f"group:{n}"}]
+                    time.sleep(0.003)  # so that the other writes meanwhile
+                    assert [document.readers for document in store.get(["id-0"])] == [frozenset({f"group:{n}"})]
             finally:
                 is_over.set()
             writing.result()
