@@ -10,14 +10,12 @@ hints, `to_json` writes them and `from_json` reads them. `vlmsearch.schema` desc
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field as with_default, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, SimpleNamespace
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
-from urllib.parse import quote, unquote
 
 from vlmsearch._util.options import UNIONS, without_none
 from vlmsearch._util.plain import finite_number
@@ -32,29 +30,13 @@ from vlmsearch.errors import (
     QualityError,
     VlmsearchError,
 )
-from vlmsearch.types import (
-    EVERYONE,
-    HIDDEN,
-    SPREAD,
-    Document,
-    Match,
-    Matches,
-    Passage,
-    Reject,
-    RemoteImage,
-    Scalar,
-    Space,
-)
+from vlmsearch.types import HIDDEN, SPREAD, Document, Match, Matches, Passage, Reject, RemoteImage, Scalar, Space
 from vlmsearch.verbs import is_image
 
 Json: TypeAlias = dict[str, object]
 """A JSON object."""
 JobState: TypeAlias = Literal["queued", "running", "done", "failed", "cancelled"]
 T = TypeVar("T")
-PRINCIPALS = "Vlmsearch-Principals"
-"""The header by which a client asks for less than its token may read; the answer has it, too."""
-_PRINCIPAL = r"(?:[\w.~*:-]|%[0-9A-Fa-f]{2})+"
-_SCOPES = re.compile(rf"{_PRINCIPAL}(?:,{_PRINCIPAL})*(?:;{_PRINCIPAL}(?:,{_PRINCIPAL})*){{0,9}}", re.ASCII)
 ERROR_TYPES: Mapping[str, type[VlmsearchError]] = {
     "index_mismatch": IndexMismatchError,
     "invalid_request": ConfigError,
@@ -72,20 +54,6 @@ _NAMES = {"PIL": SimpleNamespace(Image=SimpleNamespace(Image=bytes))}
 """A stand-in for Pillow in type hints: reading JSON does not import it."""
 
 
-def principals_text(scopes: Iterable[Collection[str]]) -> str:
-    """Return sets of principals as a header has them: percent-encoded names behind ``*``, which is everyone."""
-    names = ([EVERYONE, *sorted({*scope} - {EVERYONE})] for scope in scopes)
-    return ";".join(",".join(quote(name, safe="*:", errors="surrogatepass") for name in scope) for scope in names)
-
-
-def read_principals(text: str) -> tuple[frozenset[str], ...]:
-    """Return the sets of principals of a header; ValueError for another text."""
-    if not _SCOPES.fullmatch(text):
-        raise ValueError("names are percent-encoded, with a comma between two, such as *,group:hr")
-    names = (scope.split(",") for scope in text.split(";"))
-    return tuple(frozenset(unquote(name, errors="surrogatepass") for name in scope) for scope in names)
-
-
 @dataclass(frozen=True)
 class Origin:
     """The index that JSON comes from: the URL of its server, and its name there."""
@@ -94,6 +62,8 @@ class Origin:
     index: str
     id: str = ""
     """Id of the document that is read."""
+    principals: str = ""
+    """Who it is asked for, as a header says it."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +175,7 @@ def _read(hint: Any, value: Any, origin: Origin) -> Any:
     inner = get_args(hint)
     kind: Any = get_origin(hint) or hint
     if is_image(hint) and isinstance(value, str):
-        return RemoteImage(origin.server, origin.index, _read(str, origin.id, origin), value)
+        return RemoteImage(origin.server, origin.index, _read(str, origin.id, origin), value, origin.principals)
     if kind in UNIONS:
         for part in inner:
             with suppress(ValueError):

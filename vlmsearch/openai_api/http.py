@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -25,6 +25,7 @@ from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch._util.cancellation import check_cancelled, on_cancel
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import check_unencrypted, redact
+from vlmsearch._util.frozen import FrozenDict
 from vlmsearch._util.retry import AttemptOptions, retrying, seconds
 from vlmsearch._util.tracing import trace_headers
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OverloadedError, one_line
@@ -131,13 +132,16 @@ class HttpClient(Closable):
             transport._pool._network_backend = _Network()  # noqa: SLF001
 
     @contextmanager
-    def exchange(self, method: str, target: str, data: bytes | None = None) -> Iterator[httpx.Response]:
+    def exchange(
+        self, method: str, target: str, data: bytes | None = None, more: Mapping[str, str] = FrozenDict()
+    ) -> Iterator[httpx.Response]:
         """Send a request and yield the response, unread. The connection is kept where it was read to its end.
 
         Args:
             method: ``GET`` or ``POST``.
             target: Path and query below the URL, percent-encoded.
             data: JSON of the request.
+            more: Further headers.
 
         Raises:
             BackendUnavailableError: The server cannot be reached, went away or did not answer in time.
@@ -152,7 +156,7 @@ class HttpClient(Closable):
             method,
             self.url + target,
             content=data,
-            headers={**headers, **trace_headers()},
+            headers={**headers, **trace_headers(), **more},
             extensions={"timeout": timeouts, "clock": clock},
         )
         try:

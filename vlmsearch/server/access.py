@@ -19,14 +19,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch.errors import ConfigError, one_line
+from vlmsearch.principals import HEADER, principals_text, read_principals
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.errors import ApiError, error_answer
 from vlmsearch.server.limits import BodyLimits, TokenBuckets
 from vlmsearch.server.monitoring import CLIENT_GONE
 from vlmsearch.server.settings import INDEX_NAME, ServerSettings
 from vlmsearch.server.tokens import Token, TokenFile
-from vlmsearch.stores.readers import readable
-from vlmsearch.wire import PRINCIPALS, principals_text, read_principals
 
 SESSION_SECONDS = 12 * 3600
 _SESSION_COOKIE = "vlmsearch_session"
@@ -199,7 +198,7 @@ class Access:
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
                 if caller is not None and caller.narrowed:  # so that the client knows that it was heard
-                    headers[PRINCIPALS] = principals_text(caller.narrowed)
+                    headers[HEADER] = principals_text(caller.narrowed)
             await send(message)
 
         try:
@@ -273,14 +272,11 @@ class Access:
 
 def _narrowed(headers: Headers) -> tuple[frozenset[str], ...]:
     """Return the sets of principals that the header of a request names."""
-    given = headers.getlist(PRINCIPALS)
+    given = headers.getlist(HEADER)
     try:
-        scopes = read_principals(";".join(given)) if given else ()
-        for scope in scopes:
-            readable(scope)
+        return read_principals(";".join(given)) if given else ()
     except (ValueError, ConfigError) as exc:
-        raise ApiError(400, "invalid_request", f"{PRINCIPALS}: {one_line(exc)}", param=PRINCIPALS) from exc
-    return scopes
+        raise ApiError(400, "invalid_request", f"{HEADER}: {one_line(exc)}", param=HEADER) from exc
 
 
 def _is_local(host: str) -> bool:

@@ -5,7 +5,7 @@ They are coroutines although they wait for nothing: FastAPI runs other dependenc
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
@@ -53,21 +53,12 @@ def find_index(service: Service, caller: Caller, name: str, right: Right) -> Ope
     return service.indexes[name].seen_by(caller)
 
 
-def seen_indexes(service: Service, caller: Caller) -> Iterator[OpenIndex]:
-    """Yield the indexes that the caller may see, each with the documents alone that the caller may read."""
-    return (index.seen_by(caller) for index in service.indexes.values() if caller.sees(index.name))
-
-
-def check_right(caller: Caller, right: Right) -> None:
-    """Raise ApiError for a caller whose role is too low."""
+def check_right(caller: Caller, right: Right, *, of_all: bool = False) -> None:
+    """Raise ApiError for a caller whose role is too low, or who may not read all documents where it takes all."""
     if not caller.may(right):
         raise ApiError(403, "forbidden", f"the token {caller.name!r} has the role {caller.role}; this needs {right}")
-
-
-def check_unrestricted(caller: Caller, verb: str) -> None:
-    """Raise ApiError for a caller that may not read all documents."""
-    if caller.scopes:
-        raise ApiError(403, "forbidden", f"to {verb} takes all documents: this needs a token without principals")
+    if of_all and caller.scopes:
+        raise ApiError(403, "forbidden", "this is about all documents: it needs a token without principals")
 
 
 def _with(right: Right) -> Callable[..., Awaitable[OpenIndex]]:

@@ -137,6 +137,10 @@ class Service(Closable):
         service._stack.callback(service.jobs.close)
         return service
 
+    def seen_by(self, caller: Caller) -> Iterator[OpenIndex]:
+        """Yield the indexes that a caller may see, each with the documents alone that the caller may read."""
+        return (index.seen_by(caller) for index in self.indexes.values() if caller.sees(index.name))
+
     def _open_encoder(self, url: str) -> BatchingEncoder:
         """Return the encoder of a URL, which batches the inputs of many requests."""
         encoder = self.encoders[url] = BatchingEncoder(open_encoder(url), on_batch=self._note_batch)

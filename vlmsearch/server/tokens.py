@@ -19,8 +19,8 @@ from typing import get_args
 from vlmsearch._util.files import replace_file
 from vlmsearch._util.locks import take_lock
 from vlmsearch.errors import ConfigError, one_line
+from vlmsearch.principals import principal_names
 from vlmsearch.server.caller import Caller, Right
-from vlmsearch.stores.readers import readable
 
 ROLES: tuple[Right, ...] = get_args(Right)
 _PREFIX = "vlms_"
@@ -233,7 +233,7 @@ def _checked(token: Token) -> Token:
             not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names or [None])
         ):
             raise ConfigError(f"the {kind} of a token are a list of names, or null for all, not {names!r}")
-    readable(token.principals or ())
+    principal_names(token.principals or ())
     if not isinstance(token.sha256, str) or not _DIGEST.fullmatch(token.sha256):
         raise ConfigError(f"the sha256 of token {token.name!r} is not 64 hexadecimal digits")
     indexes, principals = (None if names is None else tuple(names) for names in (token.indexes, token.principals))

@@ -26,14 +26,7 @@ from vlmsearch.pipeline import Pipeline
 from vlmsearch.schema import model_of
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
-from vlmsearch.server.dependencies import (
-    CallerHere,
-    FindCallerHere,
-    ReadIndex,
-    ServiceHere,
-    check_right,
-    check_unrestricted,
-)
+from vlmsearch.server.dependencies import CallerHere, FindCallerHere, ReadIndex, ServiceHere, check_right
 from vlmsearch.server.errors import Json, error_of, not_found
 from vlmsearch.server.events import KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, event
 from vlmsearch.server.forms import CheckJob, DescribeJob, EvalJob, IndexJob, JobForm
@@ -61,14 +54,12 @@ async def start(
     given = arguments_of(index, wanted)
     paths: tuple[str, ...] | None = None
     if isinstance(wanted, IndexJob):
-        check_right(caller, "write")
-        check_unrestricted(caller, "index folders of the server")
+        check_right(caller, "write", of_all=True)
         paths = tuple(given["paths"])
         options = SourceOptions(**{name: given.pop(name) for name in options_of(SourceOptions) if name in given})
         given["paths"] = await service.call(_allowed, index, paths, options, service.private_places())
     elif isinstance(wanted, CheckJob):
-        check_right(caller, "admin" if given.get("repair") else "read")
-        check_unrestricted(caller, "check an index")
+        check_right(caller, "admin" if given.get("repair") else "read", of_all=True)
     elif isinstance(wanted, DescribeJob) or given.get("write"):
         check_right(caller, "write")
     if isinstance(wanted, EvalJob):

@@ -33,7 +33,7 @@ from vlmsearch.search.arrange import row_of
 from vlmsearch.search.options import MAX_PAGE
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
-from vlmsearch.server.dependencies import CallerHere, ServiceHere, seen_indexes
+from vlmsearch.server.dependencies import CallerHere, ServiceHere
 from vlmsearch.server.errors import ApiError, api_error, error_of, json_line, request_id
 from vlmsearch.server.events import EventStream
 from vlmsearch.server.forms import (
@@ -104,7 +104,7 @@ class SpaceModel:
 
 
 def _space_models(service: Service, caller: Caller) -> Iterator[SpaceModel]:
-    for index in seen_indexes(service, caller):
+    for index in service.seen_by(caller):
         encoder = index.pipeline.encoder
         # a bundle has one part of the fingerprint, NAME:DIGEST, and one space
         names = [part.partition(":")[0] for part in encoder.fingerprint.split("+")]
@@ -133,7 +133,7 @@ def _no_model(name: str) -> ApiError:
 
 
 def _model_ids(service: Service, caller: Caller) -> list[str]:
-    chats = [index.name for index in seen_indexes(service, caller) if index.pipeline.generator]
+    chats = [index.name for index in service.seen_by(caller) if index.pipeline.generator]
     return [*(model.id for model in _space_models(service, caller)), *chats]
 
 
@@ -315,7 +315,7 @@ async def chat(
     form: Annotated[ChatForm, Depends(form_of(ChatForm))], request: Request, service: ServiceHere, caller: CallerHere
 ) -> Response:
     """Answer the last question of a conversation from an index, with citations."""
-    index = next((index for index in seen_indexes(service, caller) if index.name == form.model), None)
+    index = next((index for index in service.seen_by(caller) if index.name == form.model), None)
     if index is None:
         raise _no_model(form.model)
     request.state.index = index.name

@@ -22,7 +22,7 @@ from vlmsearch.rerankers.base import Reranker
 from vlmsearch.schema import Items, Name, Positive, QueryText
 from vlmsearch.server.bodies import form_docs, form_of
 from vlmsearch.server.caller import Caller
-from vlmsearch.server.dependencies import CallerHere, ServiceHere, seen_indexes
+from vlmsearch.server.dependencies import CallerHere, ServiceHere
 from vlmsearch.server.errors import ApiError, Json
 from vlmsearch.server.forms import LongText
 from vlmsearch.server.routes.openai import OpenForm
@@ -178,7 +178,7 @@ def _find(service: Service, caller: Caller, model: str | None, request: Request)
 
     If ``model`` is None, it is the only one.
     """
-    seen = [(index.name, index.pipeline.reranker) for index in seen_indexes(service, caller)]
+    seen = [(index.name, index.pipeline.reranker) for index in service.seen_by(caller)]
     able = [(name, reranker) for name, reranker in seen if reranker is not None]
     if not able:
         raise ApiError(501, "not_available", "no index that you may see has a re-ranker: the operator sets one")

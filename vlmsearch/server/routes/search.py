@@ -15,15 +15,7 @@ from vlmsearch.search.explanation import Explanation
 from vlmsearch.search.query import make_query
 from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
 from vlmsearch.server.caller import Caller
-from vlmsearch.server.dependencies import (
-    CallerHere,
-    ReadIndex,
-    ServiceHere,
-    find_index,
-    get_caller,
-    get_service,
-    seen_indexes,
-)
+from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, find_index, get_caller, get_service
 from vlmsearch.server.errors import ApiError, Json
 from vlmsearch.server.forms import (
     QUERY_RULE,
@@ -46,9 +38,7 @@ _read_search = body_of(SearchForm, "request")
 @router.get("/indexes", response_model=model_of(IndexList))
 async def indexes(service: ServiceHere, caller: CallerHere) -> Json:
     """List the indexes that the caller may see."""
-    return await service.answer(
-        lambda: IndexList(tuple(_summary(index, caller) for index in seen_indexes(service, caller)))
-    )
+    return await service.answer(lambda: IndexList(tuple(_summary(index, caller) for index in service.seen_by(caller))))
 
 
 def _summary(index: OpenIndex, caller: Caller) -> IndexSummary:
