@@ -13,6 +13,7 @@ from psycopg import sql
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
+from vlmsearch.types import READERS
 
 _MAY_ACT = (
     "coalesce((to_jsonb(m)->>'inherit_option')::boolean, true) OR coalesce((to_jsonb(m)->>'set_option')::boolean, true)"
@@ -86,7 +87,7 @@ def check_tables(
     Args:
         session: A connection within a transaction.
         schema: The schema that they are in.
-        tables: The columns that each should have, by its name.
+        tables: The columns that each should have, by its name. A column of readers may be added to one.
         index: Name of the index, for messages.
 
     Raises:
@@ -94,7 +95,7 @@ def check_tables(
     """
     checked: dict[str, CheckedTable] = {}
     for name, oid, comment, user, faults, columns in all_rows(session, _TABLES, (schema, list(tables))):
-        is_other = set(columns) != set(tables[name])
+        is_other = bool(({*columns} ^ {*tables[name]}) - {READERS})
         if reasons := [*faults, *([f"it has the columns {', '.join(columns)}"] if is_other else [])]:
             raise ConfigError(
                 f"{index} has a table {schema}.{name} that is not one of vlmsearch and of the role {user}: "

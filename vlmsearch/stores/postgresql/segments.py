@@ -156,10 +156,11 @@ class WordTables:
         gone = np.sort(np.fromiter(dead, np.int64, len(dead)))
         for part in words or [NOTHING]:
             if len(part) or len(gone):
-                sizes, gone = self._add(session, part, gone), gone[:0]
+                sizes, gone = self.add(session, part, gone), gone[:0]
         return sizes
 
-    def _add(self, session: Session, words: Postings, dead: Rows) -> list[SegmentSize]:
+    def add(self, session: Session, words: Postings, dead: Rows) -> list[SegmentSize]:
+        """Add a segment, which may be empty, and return the sizes of all segments then."""
         query = (
             f"WITH made AS (INSERT INTO {self.segments} (rows, lengths, languages, dead) VALUES (%b, %b, %s, %b) "
             f"RETURNING {_SIZE}), paged AS (INSERT INTO {self.pages} SELECT made.segment, given.* "

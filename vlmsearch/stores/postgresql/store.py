@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from vlmsearch._util.arguments import check_bounds
 from vlmsearch._util.batching import PAGE, batches, groups, pages
 from vlmsearch._util.cancellation import CancelToken
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
+from vlmsearch.stores.base import CheckReport, CountsWords, DiskUse, changed_records, check_records
 from vlmsearch.stores.documents import (
     DatabaseStore,
     DocumentRow,
@@ -27,7 +28,7 @@ from vlmsearch.stores.documents import (
     with_passages,
     words_of_row,
 )
-from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.filters import Filter, both, keys_of
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.passages import row_stamp, rows_of
@@ -51,6 +52,7 @@ from vlmsearch.stores.postgresql.values import (
     COLUMNS,
     IS_DOCUMENT,
     STATE,
+    Condition,
     among,
     check_size,
     compile_filter,
@@ -61,18 +63,22 @@ from vlmsearch.stores.postgresql.values import (
     unescape,
 )
 from vlmsearch.stores.postgresql.vectors import DAY, MAX_EF_SEARCH, FieldSearch, VectorTable, array_of
-from vlmsearch.stores.postgresql.words import ONE_MOMENT, SNAPSHOT, WordRanking
+from vlmsearch.stores.postgresql.words import ONE_MOMENT, SNAPSHOT, Scope, WordRanking
 from vlmsearch.stores.postings import MAX_ROWS, Postings
+from vlmsearch.stores.readers import check_writable, keep_readers
 from vlmsearch.stores.recall import Recalls
 from vlmsearch.stores.terms import AUTO, check_language
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
 from vlmsearch.types import (
+    PASSAGE,
+    READERS,
     Document,
     Field,
     Hit,
     Manifest,
     MetadataChange,
+    MetadataValue,
     Record,
     Reject,
     Space,
@@ -85,6 +91,8 @@ from vlmsearch.types import (
 
 T = TypeVar("T")
 _WRITES = 500
+_LOOK_SECONDS = 10.0
+"""Seconds until a search looks again for lists of readers, which another process may have made."""
 
 
 class PostgresStore(DatabaseStore):
@@ -142,6 +150,8 @@ class PostgresStore(DatabaseStore):
         self._vectors = self._search_of("", {})
         self._proof_of_slots = ""
         """Statements that prove that the tables beside the generations are those that were looked at."""
+        self._lists, self._next_look = "", 0.0
+        """The table of lists of readers, "" where it is not known; and when to look for it."""
 
     # ---- what it is made of
 
@@ -272,7 +282,16 @@ class PostgresStore(DatabaseStore):
 
         checked, number = self._connection.run("look at its tables", check)
         self._proof = proof_of(self._schema, checked, (vector, number)) if checked else ""
+        self._lists = self._tables.lists if f"{self._tables.name}${READERS}" in checked else ""
+        self._next_look = time.monotonic() + _LOOK_SECONDS
         return checked
+
+    def _compiled(self, where: Filter | None) -> Condition:
+        """Return a filter as a condition: one of readers looks them up in their lists."""
+        is_of_readers = where is not None and READERS in keys_of(where)
+        if is_of_readers and not self._lists and time.monotonic() > self._next_look and self._row is not None:
+            self._prove()
+        return compile_filter(where, self._lists)
 
     def describe(self) -> dict[str, str]:
         """Return how the store searches, for people; the recall of an index of vectors is measured."""
@@ -286,7 +305,7 @@ class PostgresStore(DatabaseStore):
     def _find_exactly(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
-        return self._vectors.find_nearest(field, vectors, limit, compile_filter(where), exact_for=DAY)
+        return self._vectors.find_nearest(field, vectors, limit, self._compiled(where), exact_for=DAY)
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
@@ -299,23 +318,61 @@ class PostgresStore(DatabaseStore):
         """Raise InvalidInputError for a row that PostgreSQL cannot keep."""
         check_size(row)
 
-    def write(self, records: Sequence[Record]) -> None:
+    def upsert_within(self, records: Sequence[Record], scope: Filter) -> None:
+        """Add or replace records as `upsert` does, where those that they replace pass a filter, as they do."""
+        with self.in_use(records):
+            check_records(records, self.needed().spaces)
+            self._check_keepable(records)
+            self.write(records, scope)
+
+    def write(self, records: Sequence[Record], scope: Filter | None = None) -> None:
         """Add or replace records, up to 500 rows in one transaction. Those of a document are in the same one."""
+        self._make_lists(record.document for record in records)
         sizes = (1 + len(record.passages) for record in records)
         for (batch,) in self.batches(list(groups(records, sizes, total=_WRITES)), 1):
-            self._merge(self._session("write documents", self._writer(batch, new_version())))
+            self._merge(self._session("write documents", self._writer(batch, new_version(), scope)))
         self._vectors.maintain()
 
-    def _writer(self, records: Sequence[Record], version: str) -> Callable[[Session], list[SegmentSize]]:
-        """Return a function that adds or replaces records. It returns the sizes of all segments of words."""
+    def _make_lists(self, documents: Iterable[Document]) -> None:
+        """Make the lists of readers that the index has from its first document with readers on."""
+        if self._lists or not any(READERS in document.metadata for document in documents):
+            return
+
+        def create(session: Session) -> None:
+            session.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (self._slots,))
+            self._tables.check(session, self.name)
+            self._tables.create_lists(session)
+
+        self._connection.run("keep readers", create, timeout=DAY)
+        self._prove()
+
+    def _writer(
+        self, records: Sequence[Record], version: str, scope: Filter | None = None, *, keeps: bool = True
+    ) -> Callable[[Session], list[SegmentSize]]:
+        """Return a function that adds or replaces records. It returns the sizes of all segments of words.
+
+        Args:
+            records: The records.
+            version: Their version.
+            scope: What their writer may read.
+            keeps: Whether those without readers keep the ones that the index has.
+        """
         rows = sorted(rows_of(records), key=lambda row: row.document.id)
         words, language = list[Postings](), self.needed().language
         for places in batches(range(len(rows)), MAX_ROWS):
             words.append(Postings.of(places, (words_of_row(rows[place]) for place in places), language))
         lengths = {place: n for part in words for place, n in zip(part.rows.tolist(), part.lengths.tolist())}
-        prepared = {row.document.id: row_of(row, version, lengths.get(n, 0)) for n, row in enumerate(rows)}
         vectors = {row.document.id: row.vectors for row in rows}
-        return lambda session: self._tables.upsert(session, prepared, words, vectors)
+
+        def upsert(session: Session) -> list[SegmentSize]:
+            stored = self._lock(session, [record.document.id for record in records])
+            if scope is not None:
+                check_writable(records, stored, scope)
+            own = sorted(rows_of(keep_readers(records, stored if keeps else {})), key=lambda row: row.document.id)
+            prepared = {row.document.id: row_of(row, version, lengths.get(n, 0)) for n, row in enumerate(own)}
+            return self._tables.upsert(session, prepared, words, vectors, stored)
+
+        return upsert
 
     def _merge(self, sizes: Sequence[SegmentSize]) -> None:
         """Merge segments of words after a write, where some are due. What fails then is left to the next one."""
@@ -326,6 +383,7 @@ class PostgresStore(DatabaseStore):
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace metadata and texts of documents that are still as they were read, in one step."""
         changed: list[str] = []
+        self._make_lists(change.of(change.document) for change in changes)
         for batch in self.batches(changes, _WRITES):
             ids, sizes = self._session("change metadata", lambda session: self._change_rows(session, batch))  # noqa: B023
             self._merge(sizes)
@@ -335,14 +393,14 @@ class PostgresStore(DatabaseStore):
     def _change_rows(self, session: Session, changes: Sequence[MetadataChange]) -> tuple[list[str], list[SegmentSize]]:
         ids = [change.document.id for change in changes]
         texts = {change.document.id for change in changes if change.text is not None}
-        rows = self._read_rows(session, self._lock(session, ids), ["document"])
+        rows = self._read_rows(session, [*self._lock(session, ids)], ["document"])
         known = {id: replace(row.record(), stamp=row_stamp(row.stamp).stamp) for id, row in rows.items()}
         if texts:  # their vectors are written anew, with those of images, which are with passages
             known |= self._whole_records(session, texts & rows.keys())
         changed = {record.document.id: record for record in changed_records(known.values(), changes)}
         version = new_version()
-        self._tables.change_metadata(session, [changed[id] for id in changed.keys() - texts], version)
-        sizes = self._writer([changed[id] for id in changed.keys() & texts], version)(session)
+        sizes = self._tables.change_metadata(session, [changed[id] for id in changed.keys() - texts], version)
+        sizes = self._writer([changed[id] for id in changed.keys() & texts], version, keeps=False)(session) or sizes
         return [id for id in ids if id in changed], sizes
 
     def _whole_records(self, session: Session, ids: Collection[str]) -> dict[str, Record]:
@@ -353,27 +411,39 @@ class PostgresStore(DatabaseStore):
         """Write documents as they are, with their passages, so that they have words again."""
 
         def write(session: Session, ids: list[str]) -> None:
-            records = self._whole_records(session, self._lock(session, ids))
+            records = self._whole_records(session, self._lock(session, ids).keys())
             self._writer(list(records.values()), new_version())(session)
 
         for batch in pages(ids):
             self._session("index words", lambda session: write(session, batch))  # noqa: B023
 
-    def remove(self, ids: list[str]) -> int:
-        """Remove some documents with their passages and vectors."""
+    def delete_within(self, ids: Sequence[str], scope: Filter) -> int:
+        """Remove the documents among ``ids`` that pass a filter, and return how many there were."""
+        count = 0
+        for page in pages([id for id in possible_ids(ids) if PASSAGE not in id]) if self.as_opened() else ():
+            with self.in_use():
+                count += self.remove(page, scope)
+        return count
+
+    def remove(self, ids: list[str], scope: Filter | None = None) -> int:
+        """Remove some documents with their passages and vectors: those that pass a filter, where one is given."""
 
         def delete(session: Session) -> tuple[int, list[SegmentSize]]:
-            there = self._lock(session, ids)
+            locked = self._lock(session, ids)
+            there = [id for id, metadata in locked.items() if scope is None or scope.matches(metadata)]
             return len(there), self._tables.remove(session, there)
 
         count, sizes = self._session("delete documents", delete)
         self._merge(sizes)
         return count
 
-    def _lock(self, session: Session, ids: list[str]) -> list[str]:
-        """Lock those documents that are there, in the order of writers, and return their ids."""
-        query = f"SELECT id FROM {self._tables.documents} WHERE id = ANY(%s) AND {IS_DOCUMENT} ORDER BY id FOR UPDATE"
-        return [id for (id,) in all_rows(session, query, (ids,))]
+    def _lock(self, session: Session, ids: list[str]) -> dict[str, dict[str, MetadataValue]]:
+        """Lock those documents that are there, in the order of writers, and return their metadata by id."""
+        query = (
+            f"SELECT id, metadata FROM {self._tables.documents} WHERE id = ANY(%s) AND {IS_DOCUMENT} ORDER BY id "
+            "FOR UPDATE"
+        )
+        return {id: metadata_of(metadata) for id, metadata in all_rows(session, query, (ids,))}
 
     # ---- vectors
 
@@ -381,13 +451,13 @@ class PostgresStore(DatabaseStore):
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
         """Find the nearest documents of each query: see `FieldSearch`."""
-        return self._vectors.find_nearest(field, vectors, limit, compile_filter(where))
+        return self._vectors.find_nearest(field, vectors, limit, self._compiled(where))
 
     def compare_vectors(
         self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
     ) -> list[VersionedHit]:
         """Compare documents with one query."""
-        condition = among(ids, compile_filter(where))
+        condition = among(ids, self._compiled(where))
         return self._vectors.find_nearest(field, vectors[:1], len(ids), condition, exact_for=0)[0]
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
@@ -400,34 +470,41 @@ class PostgresStore(DatabaseStore):
 
     # ---- words
 
+    def words_within(self, scope: Filter | None) -> CountsWords:
+        """Return the words of the documents that pass a filter; those of others count nowhere."""
+        return _Words(self, scope)
+
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
         """Find the documents that share words with a query, best first. Equal scores are in the order of writing."""
-        manifest = self.as_opened()
-        if manifest is None or not manifest.language or limit < 1:
-            return WordHits([], 0.0)
-        condition = compile_filter(where)
-        hits, bound = self._session(
-            "search words", lambda session: self._words.search(session, query, limit, condition), ONE_MOMENT
-        )
-        return WordHits(list(hits), bound)
+        return self.words_within(None).search_words(query, limit=limit, where=where)
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Score given documents by their words, best first, then by id."""
-        manifest = self.as_opened()
-        if manifest is None or not manifest.language or not (known := possible_ids(ids)):
-            return []
-        condition = compile_filter(where)
-        hits = self._session(
-            "search words", lambda session: self._words.compare(session, query, known, condition), ONE_MOMENT
-        )
-        return list(hits)
+        return self.words_within(None).compare_words(query, ids, where)
 
     def count_words(self, words: Sequence[str]) -> list[int]:
         """Count the texts that hold each word."""
+        return self.words_within(None).count_words(words)
+
+    def rank_words(
+        self,
+        scope: Filter | None,
+        where: Filter | None,
+        rank: Callable[[WordRanking, Session, Condition, Scope | None], T],
+    ) -> T | None:
+        """Rank documents by their words at one moment; None where the index has no words.
+
+        Args:
+            scope: Filter that says which documents there are.
+            where: Filter on these.
+            rank: What ranks those that pass both.
+        """
         manifest = self.as_opened()
         if manifest is None or not manifest.language:
-            return [0] * len(words)
-        return self._session("count words", lambda session: self._words.count(session, words), ONE_MOMENT)
+            return None
+        inner = None if scope is None else Scope(scope, self._compiled(scope))
+        condition = self._compiled(both(scope, where))
+        return self._session("search words", lambda session: rank(self._words, session, condition, inner), ONE_MOMENT)
 
     # ---- reading
 
@@ -468,7 +545,7 @@ class PostgresStore(DatabaseStore):
         self, columns: str, values: Sequence[object] = (), where: Filter | None = None
     ) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of the documents that pass a filter, some at a time, by id. Ids come first."""
-        last, condition = "", compile_filter(where)
+        last, condition = "", self._compiled(where)
         while self.as_opened() is not None:
             query = (
                 f"SELECT {columns} FROM {self._tables.documents} d WHERE id > %s AND {IS_DOCUMENT} "
@@ -485,7 +562,7 @@ class PostgresStore(DatabaseStore):
         """Return the next documents behind an id that pass a filter, by id."""
         if self.as_opened() is None:
             return []
-        condition = compile_filter(where)
+        condition = self._compiled(where)
         query = (
             f"SELECT {COLUMNS} FROM {self._tables.documents} d WHERE id > %s AND {IS_DOCUMENT} AND {condition.text} "
             "ORDER BY id LIMIT %s"
@@ -516,10 +593,18 @@ class PostgresStore(DatabaseStore):
 
     def sample_ids(self, field: Field, count: int) -> list[str]:
         """Return ids of documents that are chosen at random."""
+        return self.sample_ids_within(field, count, None)
+
+    def sample_ids_within(self, field: Field, count: int, scope: Filter | None) -> list[str]:
+        """Return ids of documents that pass a filter and are chosen at random."""
         if self.as_opened() is None or count < 1:
             return []
-        query = f"SELECT id FROM {self._tables.documents} WHERE %s = ANY(fields) ORDER BY draw, id LIMIT %s"
-        return [id for (id,) in self._run("sample", query, (str(field), count))]
+        condition = self._compiled(scope)
+        query = (
+            f"SELECT id FROM {self._tables.documents} d WHERE %s = ANY(fields) AND {condition.text} "
+            "ORDER BY draw, id LIMIT %s"
+        )
+        return [id for (id,) in self._run("sample", query, (str(field), *condition.values, count))]
 
     # ---- the reject list
 
@@ -590,6 +675,11 @@ class PostgresStore(DatabaseStore):
         lost = self._run(
             "check it", f"SELECT DISTINCT segment FROM {tables.words.pages} p WHERE {tables.words.stray_pages}"
         )
+        unlisted = (
+            self._run("check it", f"SELECT id FROM {tables.documents} WHERE {tables.unlisted}") if self._lists else []
+        )
+        if repair and self._lists:
+            self._session("mend lists of readers", tables.mend_lists, "", DAY)
         if repair and missing:
             query = f"UPDATE {tables.documents} SET digest = {SEAL} WHERE id = ANY(%s)"
             self._do("repair documents", query, (sorted(missing),))
@@ -616,6 +706,7 @@ class PostgresStore(DatabaseStore):
             missing=tuple(sorted(missing)),
             unindexed=(
                 *(tables.indexes[name] for name in unindexed),
+                *(f"readers of {id}" for (id,) in unlisted),
                 *(f"words of {id}" for id in unsaid),
                 *(strays[number] for number in sorted(strays)),
                 *(f"words of row {number}" for number in wrong),
@@ -687,3 +778,31 @@ _REJECTS = ("id", "code", "message", "digest", "source")
 _IS_OF_REVISION = "coalesce(row->'now', row)->>'revision' IS NOT DISTINCT FROM %s"
 _LATER = {"run": "", "fingerprint": "a later version of vlmsearch"}
 """The change that an earlier version sees in the row of an index that was renewed."""
+
+
+@dataclass(frozen=True)
+class _Words:
+    """The words of the documents of a store that pass a filter."""
+
+    store: PostgresStore
+    scope: Filter | None
+
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
+        def rank(own: WordRanking, session: Session, where: Condition, scope: Scope | None) -> WordHits:
+            hits, bound = own.search(session, query, limit, where, scope)
+            return WordHits(list(hits), bound)
+
+        return (self.store.rank_words(self.scope, where, rank) if limit > 0 else None) or WordHits([], 0.0)
+
+    def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        def rank(own: WordRanking, session: Session, where: Condition, scope: Scope | None) -> list[VersionedHit]:
+            return own.compare(session, query, known, where, scope)
+
+        known = possible_ids(ids)
+        return list(self.store.rank_words(self.scope, where, rank) or ()) if known else []
+
+    def count_words(self, words: Sequence[str]) -> list[int]:
+        def rank(own: WordRanking, session: Session, _: Condition, scope: Scope | None) -> list[int]:
+            return own.count(session, words, scope)
+
+        return self.store.rank_words(self.scope, None, rank) or [0] * len(words)

@@ -2,7 +2,8 @@
 
 The table ``name_index`` says what built the index ``name``, and which generation is in use; ``name_rejects`` is its
 reject list. Each generation has a table of documents, ``name$N``, and for each field a table of vectors, ``name$N$1``,
-``name$N$2`` and so on. Words are in ``name$N$words`` and ``name$N$pages``. No name of an index has a ``$``, so no two
+``name$N$2`` and so on. Words are in ``name$N$words`` and ``name$N$pages``, and the lists of readers in
+``name$N$readers``, once a document has readers. No name of an index has a ``$``, so no two
 indexes mean the same table. The comment on such a table is its mark: it says what the table holds, and what has none is
 never dropped. Vectors are beside the documents, so that a change of metadata writes none of them. Passages have rows in
 the same tables. Whoever writes or removes those of a document has locked its own row.
@@ -11,22 +12,22 @@ the same tables. Whoever writes or removes those of a document has locked its ow
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from psycopg import sql
+from psycopg import errors, sql
 from typing_extensions import Self
 
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.postgresql.connection import Session, all_rows, quoted
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables
-from vlmsearch.stores.postgresql.segments import SegmentSize, WordTables
+from vlmsearch.stores.postgresql.segments import NOTHING, SegmentSize, WordTables
 from vlmsearch.stores.postgresql.values import DOCUMENT_OF, IS_DOCUMENT, escape, metadata_json
 from vlmsearch.stores.postgresql.vectors import VectorTable
 from vlmsearch.stores.postings import Postings
-from vlmsearch.types import PASSAGE, Field, Record, Space
+from vlmsearch.types import PASSAGE, READERS, Field, Record, Space
 
 SMALL = 1000
 """Rows up to which `rough_size` counts."""
@@ -44,12 +45,23 @@ _COLUMNS = (
 )
 _NULLABLE = ("text", "image")
 _DOCUMENTS = ("row", "replaced", *(name for name, _ in _COLUMNS))
-_VECTORS = ("row", "vector")
-"""The columns of vectors that vlmsearch 0.2 made."""
+_READERS = ("list", "value", "names")
 _INDEXED = ("metadata", "draw")
 """The columns of documents that have an index."""
 _MARK = "vlmsearch: documents"
 _MARK_OF_WORDS = "vlmsearch: words"
+_MARK_OF_READERS = "vlmsearch: readers"
+_LISTS = (
+    "INSERT INTO {lists} (value, names) SELECT value, ARRAY(SELECT name FROM jsonb_array_elements_text(CASE "
+    "jsonb_typeof(value) WHEN 'array' THEN value WHEN 'string' THEN jsonb_build_array(value) ELSE '[]' END) name "
+    "WHERE octet_length(name) < 1000) FROM (SELECT DISTINCT metadata->'readers' AS value FROM {given}) given "
+    "WHERE value IS NOT NULL AND NOT EXISTS (SELECT FROM {lists} l WHERE l.value = given.value)"
+)
+"""The statement that adds the lists of readers in some metadata. A value that is no names is a list of nobody."""
+_LIST_OF = (
+    "CASE WHEN {new} ? 'readers' THEN coalesce((SELECT max(list) FROM {lists} WHERE value = {new}->'readers'), -1) END"
+)
+"""The number of the list of readers in metadata: null for everyone, and -1, which no list has, for an unknown one."""
 _VALID = (
     "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_index i ON "
     "i.indexrelid = c.oid JOIN pg_class t ON t.oid = i.indrelid "
@@ -117,7 +129,12 @@ class IndexTables:
     def columns(self) -> dict[str, Sequence[str]]:
         """Return the columns of the tables, by name."""
         vectors = {name: own for table in self.vectors.values() for name, own in table.columns.items()}
-        return {**vectors, **self.words.columns, self.name: _DOCUMENTS}
+        return {**vectors, **self.words.columns, self.name: _DOCUMENTS, f"{self.name}${READERS}": _READERS}
+
+    @property
+    def lists(self) -> str:
+        """Return the table of lists of readers, as SQL has it."""
+        return quoted(self.schema, f"{self.name}${READERS}")
 
     @property
     def words(self) -> WordTables:
@@ -136,6 +153,7 @@ class IndexTables:
             **{name: table.mark for table in self.vectors.values() for name in table.columns},
             **words,
             self.name: _MARK,
+            f"{self.name}${READERS}": _MARK_OF_READERS,
         }
 
     def check(self, session: Session, index: str) -> dict[str, CheckedTable]:
@@ -178,7 +196,57 @@ class IndexTables:
             + self.words.create()
             + "".join(vectors.create() for vectors in self.vectors.values())
         )
-        self.mark(session, self.names)
+        self.mark(session, [name for name in self.names if name != f"{self.name}${READERS}"])
+
+    def create_lists(self, session: Session) -> None:
+        """Make the table of lists of readers, and a column that has their numbers, unless they are there.
+
+        A role that does not own the tables sees what everyone may read, and what one of the names in the setting
+        ``vlmsearch.principals`` may, which has one a line. Who may write sees all, as before.
+        """
+        if self.has_lists(session):
+            return
+        asked = "array_append(string_to_array(current_setting('vlmsearch.principals', true), E'\\n'), '*')"
+        session.execute(
+            f"CREATE TABLE {self.lists} (list bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, value jsonb NOT NULL, "
+            f"names text[] NOT NULL); CREATE INDEX ON {self.lists} USING hash (value);"
+            f"CREATE INDEX ON {self.lists} USING gin (names);"
+            f"ALTER TABLE {self.documents} ADD COLUMN readers bigint;"
+            f"CREATE POLICY readers ON {self.lists} FOR SELECT USING (names && {asked});"
+            f"CREATE POLICY readers ON {self.documents} FOR SELECT USING (CASE WHEN readers IS NULL "
+            f"THEN NOT metadata ? 'readers' ELSE readers IN (SELECT list FROM {self.lists}) END);"
+            f"ALTER TABLE {self.lists} ENABLE ROW LEVEL SECURITY;"
+            f"ALTER TABLE {self.documents} ENABLE ROW LEVEL SECURITY"
+        )
+        self.mark(session, [f"{self.name}${READERS}"])
+        self.mend_lists(session)
+
+    def has_lists(self, session: Session) -> bool:
+        """Return whether the index has lists of readers."""
+        return bool(all_rows(session, "SELECT to_regclass(%s) IS NOT NULL", (self.lists,))[0][0])
+
+    @property
+    def unlisted(self) -> str:
+        """Return the condition of documents whose readers are others than those of their lists."""
+        return f"readers IS DISTINCT FROM {self._list_of('metadata')}"
+
+    def mend_lists(self, session: Session) -> None:
+        """Give all documents the lists that their metadata say, and remove those that no document has."""
+        session.execute(f"LOCK TABLE {self.lists} IN SHARE ROW EXCLUSIVE MODE")
+        unused = f"NOT EXISTS (SELECT FROM {self.documents} d WHERE d.readers = l.list)"
+        session.execute(f"DELETE FROM {self.lists} l WHERE {unused}")
+        session.execute(_LISTS.format(lists=self.lists, given=self.documents))
+        session.execute(f"UPDATE {self.documents} SET readers = {self._list_of('metadata')} WHERE {self.unlisted}")
+
+    def _list_of(self, metadata: str) -> str:
+        return _LIST_OF.format(new=metadata, lists=self.lists)
+
+    def _keep_lists(self, session: Session, given: str, values: Sequence[object]) -> bool:
+        """Add the lists of readers in metadata that are given, and return whether the index has lists."""
+        if not self.has_lists(session):
+            return False
+        session.execute(_LISTS.format(lists=self.lists, given=given), values)
+        return True
 
     @property
     def passages(self) -> str:
@@ -198,6 +266,7 @@ class IndexTables:
         rows: Mapping[str, str],
         words: Sequence[Postings],
         vectors: Mapping[str, Mapping[Field, NDArray[np.float32]]],
+        known: Collection[str],
     ) -> list[SegmentSize]:
         """Add or replace the rows of documents with their words and vectors. Each gets a new number.
 
@@ -210,21 +279,28 @@ class IndexTables:
             rows: The rows by id, as `row_of` gives them.
             words: Their postings. A row is known there by its place among all ids in order.
             vectors: Their vectors by id.
+            known: The ids of documents that were there when their readers were looked up.
 
         Returns:
             The sizes of all segments of words.
         """
-        changes = ", ".join(f"{name} = EXCLUDED.{name}" for name, _ in _COLUMNS if name != "id")
+        given, values = f"json_to_recordset(%s::json) AS given({_GIVEN})", (f"[{','.join(rows.values())}]",)
+        names, columns, found = [name for name, _ in _COLUMNS], _NAMES, _NAMES
+        if self._keep_lists(session, given, values):
+            names, columns, found = [*names, READERS], f"{_NAMES}, readers", f"{_NAMES}, {self._list_of('metadata')}"
+        changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in names if name != "id")
         written = all_rows(
             session,
-            f"INSERT INTO {self.documents} AS d ({_NAMES}) SELECT {_NAMES} "
-            f'FROM json_to_recordset(%s::json) AS given({_GIVEN}) ORDER BY id COLLATE "C" '
+            f'INSERT INTO {self.documents} AS d ({columns}) SELECT {found} FROM {given} ORDER BY id COLLATE "C" '
             f"ON CONFLICT (id) DO UPDATE SET row = DEFAULT, replaced = d.row, {changes} "
             "RETURNING d.id, d.row, d.replaced",
-            (f"[{','.join(rows.values())}]",),
+            values,
         )
         gone = [replaced for _, _, replaced in written if replaced is not None]
-        if documents := [id for id, _, replaced in written if replaced is not None and PASSAGE not in id]:
+        documents = [id for id, _, replaced in written if replaced is not None and PASSAGE not in id]
+        if {*documents} - {*known}:  # its readers may have come with it
+            raise errors.SerializationFailure("another writer added a document of this batch: it is written again")
+        if documents:
             condition = f"id = ANY({self.passages}) AND NOT id = ANY(%s)"
             gone += self._delete(session, condition, (documents, list(rows)))
         numbers = np.array([number for _, number, _ in written], np.int64)  # they rise, as the ids do
@@ -258,8 +334,13 @@ class IndexTables:
             table.forget(session, numbers)
         return self.words.append(session, words, numbers)
 
-    def change_metadata(self, session: Session, records: Sequence[Record], version: str) -> None:
-        """Replace metadata and digests of documents that are there, and of their passages; all else stays."""
+    def change_metadata(self, session: Session, records: Sequence[Record], version: str) -> list[SegmentSize]:
+        """Replace metadata and digests of documents that are there, and of their passages; all else stays.
+
+        Returns:
+            The sizes of all segments of words, where there is another one now.
+        """
+        sizes: list[SegmentSize] = []
         ids = [record.document.id for record in records]
         given = ", ".join(
             f"{json.dumps(record.document.id)}: "
@@ -267,11 +348,16 @@ class IndexTables:
             for record in records
         )
         new = f"given.rows->{DOCUMENT_OF}"  # looked up, since a join may compare each row with each document
+        changes = f"version = %s, metadata = {new}->1, digest = ({new}->>0) || {SEAL}"
+        if self._keep_lists(session, "(SELECT value->1 AS metadata FROM jsonb_each(%s::jsonb)) m", (f"{{{given}}}",)):
+            changes += f", readers = {self._list_of(f'({new}->1)')}"
+            sizes = self.words.add(session, NOTHING, NOTHING.rows)  # restricted handles count words anew
         session.execute(
-            f"UPDATE {self.documents} SET version = %s, metadata = {new}->1, digest = ({new}->>0) || {SEAL} "
+            f"UPDATE {self.documents} SET {changes} "
             f"FROM (SELECT %s::jsonb AS rows) given WHERE id = ANY(%s::text[] || {self.passages})",
             (version, f"{{{given}}}", ids, ids),
         )
+        return sizes
 
     @property
     def wrong_passages(self) -> str:

@@ -21,7 +21,7 @@ from vlmsearch.stores.documents import DocumentRow, StoredDocument
 from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter
 from vlmsearch.stores.samples import sampling_key
 from vlmsearch.stores.versions import VersionedHit
-from vlmsearch.types import Field, MetadataValue, Record, Stamp
+from vlmsearch.types import READERS, Field, MetadataValue, Record, Stamp
 
 _ODD = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED = re.compile("\x1a([0-9a-f]{4})")
@@ -162,13 +162,36 @@ def among(ids: Collection[str], where: Condition) -> Condition:
     return Condition(f"d.id = ANY(%s) AND {where.text}", (list(ids), *where.values))
 
 
-def compile_filter(where: Filter | None) -> Condition:
-    """Return a filter as a condition that is true or false, never null."""
+def compile_filter(where: Filter | None, lists: str = "") -> Condition:
+    """Return a filter as a condition that is true or false, never null.
+
+    Args:
+        where: The filter.
+        lists: The table of lists of readers, as SQL has it, where the index has one.
+    """
     if where is None:
         return ALWAYS
-    if isinstance(where, Comparison):
-        return _compile_comparison(where)
-    return _combined(where.operator, [compile_filter(part) for part in where.filters])
+    if not isinstance(where, Comparison):
+        return _combined(where.operator, [compile_filter(part, lists) for part in where.filters])
+    if where.key == READERS and where.or_absent and lists and isinstance(where.value, tuple):
+        names = [escape(name) for name in where.value if isinstance(name, str)]
+        return Condition(_IS_READABLE.format(lists), (names,))
+    condition = _compile_comparison(where)
+    if where.or_absent:
+        return Condition(f"(NOT d.metadata ? %s OR {condition.text})", (escape(where.key), *condition.values))
+    return condition
+
+
+_IS_READABLE = (
+    "CASE WHEN d.readers IS NULL THEN NOT d.metadata ? 'readers' ELSE d.readers IN (SELECT DISTINCT l.list "
+    "FROM unnest(%s::text[]) p(name) CROSS JOIN LATERAL (SELECT list FROM {} WHERE names @> ARRAY[p.name] OFFSET 0) l) "
+    "END"
+)
+"""The condition that a document has no readers, or a list of them with one of some names.
+
+Lists are looked up name by name: an overlap with many names would be compared list by list. ``DISTINCT`` lets the
+planner expect few of them, so that it hashes them.
+"""
 
 
 def _combined(operator: Literal["$and", "$or"], parts: Sequence[Condition]) -> Condition:

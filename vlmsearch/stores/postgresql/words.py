@@ -7,7 +7,7 @@ segment's number. So the numbers of documents that hold a term are exact at that
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -15,14 +15,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch._util.batching import PAGE, batches
+from vlmsearch.stores.documents import words_of_row
+from vlmsearch.stores.filters import Filter, keys_of as keys_of_filter
 from vlmsearch.stores.postgresql.connection import READING, Session, all_rows
 from vlmsearch.stores.postgresql.pages import terms_of_page
 from vlmsearch.stores.postgresql.segments import Segment, dead_of
 from vlmsearch.stores.postgresql.tables import IndexTables
-from vlmsearch.stores.postgresql.values import ALWAYS, Condition, among, hit_of
+from vlmsearch.stores.postgresql.values import ALWAYS, COLUMNS, Condition, among, document_row, hit_of
 from vlmsearch.stores.postings import Mask, Postings, Rows, WordTable, keys_of, max_score
-from vlmsearch.stores.terms import QueryTerm, query_terms
+from vlmsearch.stores.terms import AUTO, QueryTerm, query_terms
 from vlmsearch.stores.versions import VersionedHit
+from vlmsearch.types import READERS
 
 SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;"
 """The setting of a transaction whose queries all see one moment."""
@@ -31,6 +35,8 @@ ONE_MOMENT = (
     "SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL work_mem = '64MB';"
 )
 """Settings of a search: a moment that all its queries see, and plans that follow the indexes."""
+_MAX_SCOPES = 16
+"""Restricted handles whose words are kept."""
 _FIRST = 300
 """Rows at least that are looked at first, where there is a filter: four for each wanted document."""
 _NO_PLACES = np.empty(0, np.uint16)
@@ -48,6 +54,18 @@ class _RowMask:
         mask, at = np.full(len(rows), not self.is_in), np.searchsorted(rows, some)
         mask[at[rows[at] == some]] = self.is_in
         return mask
+
+
+class Scope(NamedTuple):
+    """The documents whose words count.
+
+    Attributes:
+        where: The filter that they pass.
+        condition: The same one, as SQL has it.
+    """
+
+    where: Filter
+    condition: Condition
 
 
 class _Words(NamedTuple):
@@ -90,11 +108,23 @@ class WordRanking:
         self._language = language
         self._known = _Words.of({})
         self._last: tuple[_Words, frozenset[int], WordTable] = self._known, frozenset(), self._known.table
+        self._language_of: dict[int, frozenset[str]] = {}
+        self._within: OrderedDict[Filter, tuple[_Words, _Words]] = OrderedDict()
 
-    def search(self, session: Session, query: str, limit: int, where: Condition) -> tuple[list[VersionedHit], float]:
-        """Find the best documents, and the score that none can exceed. Equal ones are in the order of writing."""
+    def search(
+        self, session: Session, query: str, limit: int, where: Condition, scope: Scope | None = None
+    ) -> tuple[list[VersionedHit], float]:
+        """Find the best documents, and the score that none can exceed. Equal ones are in the order of writing.
+
+        Args:
+            session: A transaction that sees one moment.
+            query: The query.
+            limit: Documents at most.
+            where: A filter.
+            scope: What counts of the documents; what passes the filter is of these.
+        """
         asked = query_terms(query, self._language)
-        table = self._table(session, asked)
+        table = self._table(session, asked, scope)
         passing, depth = None, limit if where is ALWAYS else max(_FIRST, 4 * limit)
         while True:
             rows, scores, terms = table.best(asked, depth, passing)
@@ -107,22 +137,25 @@ class WordRanking:
             if where.has_index and passing is None and depth**2 > limit * sum(table.texts):  # all that pass are fewer
                 passing, depth = self._passing(session, where), limit
 
-    def compare(self, session: Session, query: str, ids: Sequence[str], where: Condition) -> list[VersionedHit]:
+    def compare(
+        self, session: Session, query: str, ids: Sequence[str], where: Condition, scope: Scope | None = None
+    ) -> list[VersionedHit]:
         """Score given documents, best first, then by id; those that share no term are left out."""
         asked = query_terms(query, self._language)
         documents = self._read(session, among(ids, where))
         rows = np.array(sorted(documents), np.int64)
-        scores, _ = self._table(session, asked).scores(asked, rows)
+        scores, _ = self._table(session, asked, scope).scores(asked, rows)
         return sorted(_hits(rows, scores, documents), key=lambda hit: (-hit.score, hit.id))
 
-    def count(self, session: Session, words: Sequence[str]) -> list[int]:
+    def count(self, session: Session, words: Sequence[str], scope: Scope | None = None) -> list[int]:
         """Count the texts that hold each word."""
         asked = [QueryTerm(word, (word,), 1, self._language) for word in words]
-        return self._table(session, asked).counts(words, self._language)
+        return self._table(session, asked, scope).counts(words, self._language)
 
-    def _table(self, session: Session, asked: Sequence[QueryTerm]) -> WordTable:
+    def _table(self, session: Session, asked: Sequence[QueryTerm], scope: Scope | None) -> WordTable:
         """Return the words that a transaction sees, with the postings of some terms. The last ones are kept."""
         words = self._seen(session)
+        words = words if scope is None else self._seen_within(session, words, scope)
         known, read, table = self._last
         keys = keys_of(asked, words.languages)
         signed = keys.view(np.int64).tolist()
@@ -157,6 +190,32 @@ class WordRanking:
         if heads.keys() != known.heads.keys():
             self._known = known = _Words.of(heads)
         return known
+
+    def _seen_within(self, session: Session, words: _Words, scope: Scope) -> _Words:
+        """Return the words of some documents among those that a transaction sees. The last scopes are kept."""
+        known, own = self._within.pop(scope.where, (None, words))
+        if known is not words:
+            alive = self._passing(session, scope.condition)
+            languages = self._languages_of(session, words, alive.rows)
+            parts = {number: replace(part, languages=languages) for number, part in words.parts.items()}
+            own = _Words(words.heads, parts, WordTable(list(parts.values()), alive), languages)
+        if keys_of_filter(scope.where) == {READERS}:  # no other change of metadata makes a segment
+            self._within[scope.where] = words, own
+        while len(self._within) > _MAX_SCOPES:
+            self._within.popitem(last=False)
+        return own
+
+    def _languages_of(self, session: Session, words: _Words, rows: Rows) -> frozenset[str]:
+        """Return the languages of the texts of some rows. They are read where the index has several."""
+        if len(words.languages) < 2 or self._language != AUTO:
+            return words.languages
+        new = [row for row in rows.tolist() if row not in self._language_of]
+        for some in batches(new, PAGE):
+            query = f"SELECT row, {COLUMNS} FROM {self._documents} WHERE row = ANY(%s)"
+            for row, *columns in all_rows(session, query, (some,)):
+                part = Postings.of([0], [words_of_row(document_row(*columns).record())], AUTO)
+                self._language_of[row] = part.languages
+        return frozenset[str]().union(*(self._language_of[row] for row in rows.tolist()))
 
     def _read(self, session: Session, condition: Condition) -> dict[int, tuple[str, str, list[str]]]:
         query = f"SELECT d.row, d.id, d.version, d.fields FROM {self._documents} d WHERE {condition.text}"
