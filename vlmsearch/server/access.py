@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from fastapi import FastAPI
 from starlette._utils import get_route_path
@@ -24,6 +25,7 @@ from vlmsearch.server.caller import Caller
 from vlmsearch.server.errors import ApiError, error_answer
 from vlmsearch.server.limits import BodyLimits, TokenBuckets
 from vlmsearch.server.monitoring import CLIENT_GONE
+from vlmsearch.server.oidc import IdentityProvider
 from vlmsearch.server.settings import INDEX_NAME, ServerSettings
 from vlmsearch.server.tokens import Token, TokenFile
 
@@ -34,6 +36,7 @@ _MAX_SESSIONS = 100
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PUBLIC = frozenset({"/", "/healthz", "/readyz", "/api/v1/session"})
 _PUBLIC_FOLDER = "/page/"
+AnyTokens: TypeAlias = "TokenFile | IdentityProvider"
 _LOG = logging.getLogger(__name__)
 _AUDIT = logging.getLogger("vlmsearch.audit")
 _HEADERS = {
@@ -65,7 +68,7 @@ class Sessions:
     """The sessions of users who logged in to the page with a token. A session ends with its token, or after 12 hours.
 
     They are kept in memory: after a restart, users log in again. A token has 100 sessions at most, so that no token
-    ends the sessions of another.
+    ends the sessions of another. Tokens of an identity provider are those of one user.
 
     Args:
         tokens: Tokens in force.
@@ -74,12 +77,12 @@ class Sessions:
     """
 
     def __init__(
-        self, tokens: TokenFile, buckets: TokenBuckets | None = None, *, clock: Callable[[], float] = time.monotonic
+        self, tokens: AnyTokens, buckets: TokenBuckets | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._tokens = tokens
+        self.tokens = tokens
         self._buckets = buckets
         self._clock = clock
-        self._open: dict[str, tuple[str, float]] = {}
+        self._open: dict[str, tuple[str, str, float]] = {}  # with secrets: a signed token is verified each time
 
     def start(self, secret: str) -> tuple[str, Caller] | None:
         """Start a session, and return its id and its caller.
@@ -89,26 +92,31 @@ class Sessions:
         Raises:
             ApiError: The token has used up its requests.
         """
-        token = self._tokens.find(secret)
+        token = self.tokens.find(secret)
         if token is None:
             return None
         refusal = self._buckets.refusal(token.name) if self._buckets else None
         if refusal is not None:
             raise refusal
-        own = [session for session, (sha256, _) in self._open.items() if sha256 == token.sha256]
+        self._open = {session: each for session, each in self._open.items() if self._clock() < each[-1]}
+        own = [session for session, (sha256, *_) in self._open.items() if sha256 == token.sha256]
         for oldest in own[: max(0, len(own) + 1 - _MAX_SESSIONS)]:
             self.end(oldest)
         session = secrets.token_urlsafe(32)
-        self._open[session] = token.sha256, self._clock() + SESSION_SECONDS
+        self._open[session] = token.sha256, secret, self._clock() + SESSION_SECONDS
         return session, token.caller
 
     def find(self, session: str) -> Token | None:
         """Return the token of a session, while both are in force."""
-        sha256, ends = self._open.get(session, ("", 0.0))
-        if self._clock() >= ends:
-            self.end(session)
-            return None
-        return next((token for token in self._tokens.current() if token.sha256 == sha256), None)
+        return self.tokens.find(self.secret(session))
+
+    def secret(self, session: str) -> str:
+        """Return the secret of the token of a session that has not ended; "" for another."""
+        _, secret, ends = self._open.get(session, ("", "", 0.0))
+        if self._clock() < ends:
+            return secret
+        self.end(session)
+        return ""
 
     def end(self, session: str) -> None:
         """End a session, if it exists."""
@@ -123,11 +131,13 @@ def add_access(app: FastAPI, settings: ServerSettings) -> None:
         settings: Settings of the operator.
 
     Raises:
-        ConfigError: The file of tokens cannot be read.
+        ConfigError: The file of tokens or that of a provider's keys cannot be read.
+        MissingDependencyError: OpenID Connect needs packages that are not installed.
     """
-    tokens = TokenFile(Path(settings.tokens)) if settings.tokens else None
-    if tokens and not tokens.read():
-        _LOG.warning("%s holds no tokens: `vlmsearch token add` makes one, and nobody gets in before", tokens.path)
+    file = TokenFile(Path(settings.tokens)) if settings.tokens else None
+    if file and not file.read() and not settings.oidc:
+        _LOG.warning("%s holds no tokens: `vlmsearch token add` makes one, and nobody gets in before", file.path)
+    tokens = IdentityProvider(settings.oidc, file) if settings.oidc else file
     buckets = TokenBuckets(settings.rate) if settings.rate else None
     app.state.sessions = sessions = Sessions(tokens, buckets) if tokens else None
     app.add_middleware(BodyLimits, max_bytes=settings.max_body * 2**20)
@@ -163,7 +173,7 @@ class Access:
         self,
         app: ASGIApp,
         *,
-        tokens: TokenFile | None,
+        tokens: AnyTokens | None,
         sessions: Sessions | None,
         origins: Collection[str] = (),
         buckets: TokenBuckets | None = None,
@@ -182,6 +192,8 @@ class Access:
         started = time.perf_counter()
         state = scope.setdefault("state", {})
         caller, refusal = None, None
+        if isinstance(self._tokens, IdentityProvider):
+            await self._tokens.prepare(self._secret(scope))
         try:
             caller = self._caller(scope)
         except ApiError as exc:
@@ -220,12 +232,16 @@ class Access:
         narrowed = _narrowed(headers)
         if self._tokens is None or self._sessions is None:
             return Caller(narrowed=narrowed)
+        token = self._tokens.find(self._secret(scope))
+        return replace(token.caller, narrowed=narrowed) if token else None
+
+    def _secret(self, scope: Scope) -> str:
+        """Return the secret in the header of a request, or else that of its session; "" for none."""
+        headers = Headers(scope=scope)
         if "authorization" in headers:
             scheme, _, secret = headers["authorization"].partition(" ")
-            token = self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
-        else:
-            token = self._sessions.find(Request(scope).cookies.get(session_cookie(scope), ""))
-        return replace(token.caller, narrowed=narrowed) if token else None
+            return secret.strip() if scheme.lower() == "bearer" else ""
+        return self._sessions.secret(Request(scope).cookies.get(session_cookie(scope), "")) if self._sessions else ""
 
     def _refusal(self, scope: Scope, caller: Caller | None) -> ApiError | None:
         """Return the error of a request that is refused; None for one that is allowed."""
@@ -247,6 +263,8 @@ class Access:
         if _is_public(scope):
             return None
         if caller is None:
+            if isinstance(self._tokens, IdentityProvider) and (refusal := self._tokens.refusal(self._secret(scope))):
+                return refusal
             given = "the token is not in force" if "authorization" in headers else "a token is needed"
             return ApiError(401, "unauthenticated", f"{given}: send one as `Authorization: Bearer TOKEN`")
         return self._buckets.refusal(caller.name) if self._buckets else None

@@ -9,6 +9,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ _CLAIMS = ("aud", "exp", "iat", "iss", "sub")
 _LEEWAY_SECONDS = 30
 _FETCH_SECONDS = 10.0
 _MAX_FETCHED_BYTES = 2**20
+_MAX_VERIFIED = 1024
+"""Tokens that are not verified again for each request, which takes milliseconds with hundreds of groups."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -66,6 +69,7 @@ class IdentityProvider:
         self._fetching = asyncio.Lock()
         self._asked = -RENEW_SECONDS
         self._keys: Mapping[str, jwt.PyJWK] = {}
+        self._verified = lru_cache(_MAX_VERIFIED)(self._verify)
         if settings.jwks and "://" not in settings.jwks:
             self._keys = self._read_keys()
 
@@ -77,7 +81,7 @@ class IdentityProvider:
         if not _is_signed(secret) or self._clock() - self._asked < ASK_SECONDS:
             return
         try:
-            key = self._jwt.get_unverified_header(secret).get("kid")
+            key = self._header(secret).get("kid")
         except self._jwt.PyJWTError:
             return
         if key in self._keys and self._fetching.locked():  # nobody waits for keys that are there
@@ -87,6 +91,7 @@ class IdentityProvider:
                 return
             try:
                 self._keys = await asyncio.to_thread(self._read_keys)
+                self._verified.cache_clear()
             except ConfigError as exc:
                 _LOG.warning("%s; %d from before stay in force", exc, len(self._keys))
             finally:
@@ -97,7 +102,7 @@ class IdentityProvider:
         if not _is_signed(secret):
             return self._file.find(secret) if self._file else None
         try:
-            return self._verified(secret)
+            return self._current(secret)
         except ApiError:
             return None
 
@@ -105,13 +110,18 @@ class IdentityProvider:
         """Return why a signed token is not in force; None for all else."""
         try:
             if _is_signed(secret):
-                self._verified(secret)
+                self._current(secret)
         except ApiError as exc:
             return exc
         return None
 
-    def _verified(self, secret: str) -> Token:
+    def _current(self, secret: str) -> Token:
         """Return the token that stands for a signed one. ApiError for whatever is wrong with it."""
+        token, ends = self._verified(secret)
+        return token if time.time() < ends else self._verify(secret)[0]
+
+    def _verify(self, secret: str) -> tuple[Token, float]:
+        """Return the token that stands for a signed one, and when it ends. ApiError as above."""
         settings, status, kind = self._settings, 401, "unauthenticated"
         if not self._keys:
             said = "the identity provider's keys are not known yet: try again later"
@@ -126,12 +136,16 @@ class IdentityProvider:
         digest = hashlib.sha256(json.dumps([settings.issuer, subject]).encode()).hexdigest()
         cut = re.sub(r"[^A-Za-z0-9._-]+", "-", subject)[:48]
         name = f"user:{cut}" if cut == subject else f"user:{cut}-{digest[:8]}"  # ":" is in no name of a file's token
-        return Token(name, settings.role, settings.indexes, digest, "", principals)
+        token = Token(name, settings.role, settings.indexes, digest, "", principals)
+        return token, int(claims["exp"]) + _LEEWAY_SECONDS
+
+    def _header(self, secret: str) -> dict[str, Any]:
+        return self._jwt.get_unverified_header(secret.partition(".")[0] + "..")
 
     def _claims(self, secret: str) -> Mapping[str, Any]:
         if len(secret) > MAX_TOKEN_CHARS:
             raise ConfigError(f"it has more than {MAX_TOKEN_CHARS:,} characters")
-        header = self._jwt.get_unverified_header(secret)
+        header = self._header(secret)
         if str(header.get("typ", "JWT")).lower() not in _TYPES:
             raise ConfigError("it is of a type that says not who asks")
         key = self._keys.get(header.get("kid", ""))
@@ -150,22 +164,25 @@ class IdentityProvider:
 
     def _read_keys(self) -> dict[str, jwt.PyJWK]:
         """Return the provider's keys by their ids. ConfigError where there is none to verify with."""
-        place, issuer = self._settings.jwks, self._settings.issuer
         try:
-            if place is None:
-                provider = _fetch(issuer.rstrip("/") + "/.well-known/openid-configuration")
-                if provider["issuer"] != issuer:
-                    raise ConfigError(f"it says that its issuer is {provider['issuer']!r:.200}")
-                place = provider["jwks_uri"]
-                check_url(place, "`jwks_uri`")
-            found = _fetch(place) if "://" in place else parse_json(Path(place).read_bytes())
-            keys = {key.key_id: key for key in self._jwt.PyJWKSet.from_dict(found) if key.public_key_use != "enc"}
-            keys = {name: key for name, key in keys.items() if name and key.algorithm_name in _ALGORITHMS}
-            if not keys:
-                raise ConfigError(f"none of them has a `kid` and is for {' or '.join(_ALGORITHMS)}")
+            return self._listed_keys()
         except Exception as exc:
-            raise ConfigError(f"the keys of {issuer} cannot be read from {place or issuer}: {one_line(exc)}") from exc
-        return keys
+            raise ConfigError(f"the keys of {self._settings.issuer} cannot be read: {one_line(exc)}") from exc
+
+    def _listed_keys(self) -> dict[str, jwt.PyJWK]:
+        place, issuer = self._settings.jwks, self._settings.issuer
+        if place is None:
+            provider = _fetch(issuer.rstrip("/") + "/.well-known/openid-configuration")
+            if provider["issuer"] != issuer:
+                raise ConfigError(f"it says that its issuer is {provider['issuer']!r:.100}")
+            place = provider["jwks_uri"]
+            check_url(place, "`jwks_uri`")
+        listed = _fetch(place) if "://" in place else parse_json(Path(place).read_bytes())
+        keys = [key for key in self._jwt.PyJWKSet.from_dict(listed) if key.public_key_use != "enc"]
+        named = {key.key_id: key for key in keys if key.key_id and key.algorithm_name in _ALGORITHMS}
+        if not named:
+            raise ConfigError(f"none of them has a `kid` and is for {' or '.join(_ALGORITHMS)}")
+        return named
 
 
 def principals_of(claims: Mapping[str, Any], settings: OidcSettings) -> tuple[str, ...]:

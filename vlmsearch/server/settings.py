@@ -178,9 +178,9 @@ def check_url(url: object, where: str) -> None:
 
 
 def read_settings(path: Path) -> ServerSettings:
-    """Return the settings of a TOML file: the keys of `ServerSettings`, a table ``[indexes.NAME]`` an index, and ``[oidc]``.
+    """Return the settings of a TOML file: the keys of `ServerSettings`, and a table ``[indexes.NAME]`` an index.
 
-    Folders and files are relative to the file.
+    ``[oidc]`` is the table of `OidcSettings`. Folders and files are relative to the file.
 
     Args:
         path: The file.
