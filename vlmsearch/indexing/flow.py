@@ -668,11 +668,10 @@ class Saver:
         files = {part.of for record in used if (part := record.document.part)}
         parts = [record for record in used if record.document.id not in files]
         whole = [record for record in used if record.document.id in files]
-        refused = {reject.id: reject for some in (parts, whole) for reject in self._upsert(some)}
-        last.update(refused)
-        rejects = [outcome for outcome in last.values() if isinstance(outcome, Reject)]
-        # what its writer may not replace stays
-        self._note_rejects([reject for reject in rejects if reject.id not in refused or reject.code == "too_large"])
+        written = [reject for some in (parts, whole) for reject in self._upsert(some)]
+        refused = [reject for reject in written if reject.code == "invalid"]  # for who writes it, not for what it is
+        last.update((reject.id, reject) for reject in written)
+        self._note_rejects([o for o in last.values() if isinstance(o, Reject) and o not in refused])
         self.release([id for id, outcome in last.items() if not isinstance(outcome, Reject)])
         return {**last, **self._with_readers(last.values())}
 
@@ -689,13 +688,19 @@ class Saver:
         for outcome in outcomes:
             if isinstance(outcome, UnchangedDocument) and outcome.readers is not None:
                 given.setdefault(outcome.readers, []).append(outcome.id)
-        updated = set[str]()
+        updated, refused = set[str](), dict[str, Outcome]()
         for readers, ids in given.items():
             there = self._store.get(with_parts(self._store, ids))
             other = [document.id for document in there if document.metadata.get(READERS) != readers]
-            change_metadata(self._store, other, {READERS: readers})
+            try:
+                change_metadata(self._store, other, {READERS: readers})
+            except InvalidBatchError as exc:  # its writer is none of them
+                refused |= {id: Reject(id, exc.code, str(next(iter(exc.items.values())))) for id in ids}
             updated |= {part.of if (part := part_of(id)) and part.of in ids else id for id in other}
-        return {id: UnchangedDocument(id, is_updated=True) for ids in given.values() for id in ids if id in updated}
+        given_now = {
+            id: UnchangedDocument(id, is_updated=True) for ids in given.values() for id in ids if id in updated
+        }
+        return {**given_now, **refused}
 
     def _upsert(self, records: list[Record]) -> list[Reject]:
         """Store records.
@@ -733,7 +738,7 @@ class Saver:
 
 
 def upsert(store: Store, records: Sequence[Record]) -> list[Reject]:
-    """Store records, and return those that are too large for the store, or not for this writer, as rejects."""
+    """Store records, and return those that the store does not take as rejects."""
     try:
         store.upsert(records)
     except InvalidBatchError as exc:
