@@ -371,7 +371,8 @@ class FrameworkIndex(Closable):
             digests = [hashlib.sha256(part).hexdigest()[:32] for part in (document.id.encode(), document.data)]
             kind = document.mime_type or f"image/{format_of(document.data).lower()}"
             name = "-".join(digests) + (mimetypes.guess_extension(kind) or "")
-            files.add(self._folder / name)
+            if not (self._folder / name).exists():  # which a document may have that cannot be read here
+                files.add(self._folder / name)
             replace_file(self._folder / name, document.data)
             image = self._folder / name if document.is_image else image
         elif image in files:  # read as a path, and given back
