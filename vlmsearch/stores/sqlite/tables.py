@@ -557,13 +557,13 @@ class Tables:
         """Make the words of all documents again, of damaged ones those that can be read."""
         for table in ("words", "arrays"):
             db.execute(f"DELETE FROM {self.name(table)}")
-        for some in batches(self.texts(db), BLOCK):
+        for some in batches(self.texts(self.all(db)), BLOCK):
             self._put_words(db, Postings.of([row for row, _ in some], [text for _, text in some], self.language))
         db.execute(f"UPDATE {self.name('state')} SET stemmer = ?", [rules_of(self.language)])
 
-    def texts(self, db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-        """Read the words of all documents, in the order of their rows. Damaged ones give what is left."""
-        rows = (row if is_whole(row) else row.legible() for row in self.all(db))
+    def texts(self, documents: Iterable[Row]) -> Iterator[tuple[int, str]]:
+        """Return the words of documents, with their rows. Damaged ones give what is left."""
+        rows = (row if is_whole(row) else row.legible() for row in documents)
         return ((row.row, words_of_row(Record(row.document, {}, row.stamp))) for row in rows if row is not None)
 
     def clear(self, db: sqlite3.Connection) -> None:

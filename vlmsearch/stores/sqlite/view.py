@@ -29,6 +29,7 @@ from vlmsearch.stores.sqlite.codes import BLOCK, CodeBlock, CodeTable, Places, f
 from vlmsearch.stores.sqlite.columns import Column, passing
 from vlmsearch.stores.sqlite.database import Database
 from vlmsearch.stores.sqlite.tables import Buffer, Tables, TableState, arrays_of, postings, undamaged
+from vlmsearch.stores.terms import words_to_find
 from vlmsearch.types import WORDS, Field, document_of, group_of
 
 MIN_KEPT = 2**17
@@ -39,6 +40,8 @@ _QUICK, _LATER = 2**18, 5.0
 """Documents that are written in a moment, and seconds after which more are written between searches."""
 _SCOPES = 8
 """Views of some documents that are kept with that of all: each may have words of its own."""
+_MAX_READ, _REMEMBERED = 5000, 100_000
+"""Documents whose texts are read to tell their languages, and rows whose languages are remembered."""
 GROUPS, SAMPLES = "groups", "samples"
 """The names by which `Views.now` is asked which rows belong together, and which are drawn first."""
 _Group = TypeVar("_Group")
@@ -148,6 +151,8 @@ class Views:
         self._latest, self._from_file = _preloaded.pop((path, created), (View(), 0))
         """The view, and how many documents of fields and words were read from the file."""
         self._due = 0.0
+        self._languages: dict[int, str] = {}
+        """The languages of some rows, which are read for views of some documents alone."""
         self._guard = threading.Lock()
 
     def hand_on(self) -> None:
@@ -183,7 +188,7 @@ class Views:
                 if isinstance(field_or_name, Field):
                     view.codes[field_or_name] = self._codes(db, view, field_or_name)
                 elif field_or_name == WORDS and view.state not in view.tables:
-                    self._read_words(db, view)
+                    self._read_words(db, view, is_whole=scope is None)
                 elif field_or_name == GROUPS and view.state.last_row not in view.groups:
                     self._read_groups(db, view)
                 elif field_or_name == SAMPLES and view.state.last_row not in view.keys:
@@ -306,7 +311,7 @@ class Views:
                 keys[places[there]] = np.array([sampling_key(id) for _, id in some], np.int32)[there]
         view.keys[view.state.last_row] = (keys,)
 
-    def _read_words(self, db: sqlite3.Connection, view: View) -> None:
+    def _read_words(self, db: sqlite3.Connection, view: View, *, is_whole: bool) -> None:
         row, parts = view.postings.popitem() if view.postings else self._stored(db, view, WORDS, postings)
         if row < view.state.last_row:
             more = []
@@ -315,8 +320,26 @@ class Views:
                 more.append(replace(group, rows=places).only(there))
             parts = grown(parts, more)
         view.postings[view.state.last_row] = parts
-        alive = None if len(view.rows) == view.state.documents else view.alive
-        view.tables[view.state] = WordTable(parts, alive)
+        if not is_whole:
+            spoken = self._spoken(db, view, parts)
+            parts = tuple(replace(part, languages=spoken) for part in parts)
+        view.tables[view.state] = WordTable(parts, view.passing(None))
+
+    def _spoken(self, db: sqlite3.Connection, view: View, parts: Sequence[Postings]) -> frozenset[str]:
+        """Return the languages of the documents that are there: where these are many, those of the index."""
+        places = [part.rows[view.alive[part.rows]] for part in parts]
+        languages = frozenset[str]().union(*(part.languages for part in parts))
+        if len(languages) < 2 or sum(map(len, places)) > _MAX_READ:
+            return languages
+        rows = view.rows[np.concatenate(places)].tolist()
+        for some in batches([row for row in rows if row not in self._languages], BLOCK):
+            for row, text in self._tables.texts(self._tables.numbered(db, some)):
+                self._languages[row] = words_to_find(text, self._tables.language)[2]
+        with undamaged():
+            spoken = frozenset(self._languages[row] for row in rows)
+        if len(self._languages) > _REMEMBERED:
+            self._languages.clear()
+        return spoken
 
     def _column(self, db: sqlite3.Connection, view: View, key: str) -> tuple[int, Column]:
         row, column = view.columns.get(key, (0, Column()))
