@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from pymongo.errors import OperationFailure
 
-from vlmsearch.stores.mongodb.connection import LIVE, Row, Rows
+from vlmsearch.stores.mongodb.connection import Row, Rows
 from vlmsearch.stores.postings import K1, MIN_IDF, SHORT, B, Term, TextCounts, idf, usual_length
 from vlmsearch.stores.terms import QueryTerm, terms_of
 from vlmsearch.stores.versions import VersionedHit
@@ -147,9 +147,10 @@ class WordStatistics:
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
 
-def read_statistics(rows: Rows, size: int) -> WordStatistics:
-    """Read the statistics of the words of a collection of about ``size`` rows."""
-    cursor = rows.find(LIVE, {"terms": 1, "language": 1, "draw": 1}).sort([("draw", 1), ("_id", 1)]).limit(_SAMPLED)
+def read_statistics(rows: Rows, size: int, condition: Row) -> WordStatistics:
+    """Read the statistics of the words of rows that pass, which are about ``size``."""
+    wanted = {"terms": 1, "language": 1, "draw": 1}
+    cursor = rows.find(condition, wanted).sort([("draw", 1), ("_id", 1)]).limit(_SAMPLED)
     return WordStatistics(list(cursor), size)
 
 
@@ -158,9 +159,9 @@ def size_class(size: int, writes: int) -> tuple[int, int]:
     return (size, writes) if size < _SAMPLED else (round(math.log(size) * _STEPS), -1)
 
 
-def count_rows(rows: Rows, terms: Iterable[str]) -> int:
-    """Count the rows that hold any of the spelt terms: none where there is no text index."""
-    return _without_index(lambda: rows.count_documents({"$text": {"$search": " ".join(terms)}}), 0)
+def count_rows(rows: Rows, terms: Iterable[str], scope: Row) -> int:
+    """Count the rows that pass and hold any of the spelt terms: none where there is no text index."""
+    return _without_index(lambda: rows.count_documents({"$text": {"$search": " ".join(terms)}, **scope}), 0)
 
 
 def _without_index(call: Callable[[], T], otherwise: T) -> T:
