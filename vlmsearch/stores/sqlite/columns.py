@@ -6,7 +6,6 @@ import functools
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +60,8 @@ class Column:
 
     ``kinds`` says which of the five an entry is; a string's number is its place in ``strings``, which only grows.
     That of a list is the place of its strings, joined. ``listed`` has the documents whose lists hold a string, string
-    by string; ``starts`` says where those of each begin, and where the last ones end.
+    by string; ``starts`` says where those of each begin, and where the last ones end. Without ``joins``, the first
+    string stands for a list where documents are sorted: to keep all lists joined takes several times as much memory.
     """
 
     kinds: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
@@ -69,32 +69,33 @@ class Column:
     strings: dict[bytes, int] = field(default_factory=dict)
     listed: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     starts: NDArray[np.int32] = field(default_factory=lambda: np.zeros(1, np.int32))
+    joins: bool = True
 
     def with_rows(self, count: int, places: NDArray[np.int64], values: Iterable[StoredValue]) -> Column:
         """Return the column with values added, and as many entries as there are documents."""
         added = count - len(self.kinds)
         kinds = np.concatenate([self.kinds, np.zeros(added, np.uint8)])
         numbers = np.concatenate([self.numbers, np.zeros(added)])
-        listed: list[tuple[int, int]] = []
+        lists, texts_of_lists = list[int](), list[int]()
         for place, value in zip(places.tolist(), values):
             if isinstance(value, bytes):
                 kinds[place], numbers[place] = _STRING, self.strings.setdefault(value, len(self.strings))
             elif isinstance(value, str):
                 texts = [text.encode("utf-8", "surrogatepass") for text in json.loads(value)]
-                listed += [(place, self.strings.setdefault(text, len(self.strings))) for text in texts]
-                joined = b", ".join(texts)
+                lists += [place] * len(texts)
+                texts_of_lists += [self.strings.setdefault(text, len(self.strings)) for text in texts]
+                joined = b", ".join(texts if self.joins else texts[:1])
                 kinds[place], numbers[place] = _LIST, self.strings.setdefault(joined, len(self.strings))
             else:
                 kinds[place], numbers[place] = _NUMBER if isinstance(value, float) else _BOOL, value
-        if not listed:
+        if not lists:
             return replace(self, kinds=kinds, numbers=numbers)
-        at, texts = np.array(sorted(listed, key=itemgetter(1)), np.int32).T
+        added_texts = np.array(texts_of_lists, np.int32)
+        order = np.argsort(added_texts, kind="stable")
         starts = np.pad(self.starts, (0, len(self.strings) + 1 - len(self.starts)), "edge")
-        counts = np.bincount(texts, minlength=len(self.strings))
-        grown = starts + np.concatenate([[0], np.cumsum(counts)])
-        return Column(
-            kinds, numbers, self.strings, np.insert(self.listed, starts[texts + 1], at), grown.astype(np.int32)
-        )
+        listed = np.insert(self.listed, starts[added_texts[order] + 1], np.array(lists, np.int32)[order])
+        starts[1:] += np.cumsum(np.bincount(added_texts, minlength=len(self.strings)), dtype=np.int32)
+        return replace(self, kinds=kinds, numbers=numbers, listed=listed, starts=starts)
 
     def counts(self, places: NDArray[np.int64]) -> dict[Scalar, int]:
         """Count the values that these documents have, the most frequent first, then by value."""

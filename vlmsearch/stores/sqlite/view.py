@@ -30,7 +30,7 @@ from vlmsearch.stores.sqlite.columns import Column, passing
 from vlmsearch.stores.sqlite.database import Database
 from vlmsearch.stores.sqlite.tables import Buffer, Tables, TableState, arrays_of, postings, undamaged
 from vlmsearch.stores.terms import words_to_find
-from vlmsearch.types import WORDS, Field, document_of, group_of
+from vlmsearch.types import READERS, WORDS, Field, document_of, group_of
 
 MIN_KEPT = 2**17
 """Documents, in all fields, words and samples together, from which on a file of arrays is made."""
@@ -342,7 +342,7 @@ class Views:
         return spoken
 
     def _column(self, db: sqlite3.Connection, view: View, key: str) -> tuple[int, Column]:
-        row, column = view.columns.get(key, (0, Column()))
+        row, column = view.columns.get(key, (0, Column(joins=key != READERS)))
         if row < view.state.last_row or len(column.kinds) < len(view.rows):
             stored_values = self._tables.values_after(db, key, row)
             with undamaged():
