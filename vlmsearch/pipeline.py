@@ -328,6 +328,7 @@ class Pipeline(Index):
 
     def _handle(self, scope: Filter) -> Pipeline:
         """Return the handle on the documents that pass a filter; the last ones are kept."""
+        self._check_process()
         with self._opening:
             handle = self._restricted.pop(scope, None) or self._new_handle(scope)
             self._restricted[scope] = handle

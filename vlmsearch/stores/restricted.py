@@ -19,7 +19,6 @@ from vlmsearch.stores.base import CountsWords, Store, drawn_ids
 from vlmsearch.stores.filters import Filter, both
 from vlmsearch.stores.listing import ListsPages, Outline, ReadsKeys, all_documents, count_documents, documents_after
 from vlmsearch.stores.overview import Overview, OverviewsWithin
-from vlmsearch.stores.passages import passages_of
 from vlmsearch.stores.readers import ChecksWrites, RanksWithin, SamplesWithin, check_writable, passing
 from vlmsearch.stores.versions import HitContent, ReadsVersions
 from vlmsearch.types import (
@@ -29,10 +28,8 @@ from vlmsearch.types import (
     Hit,
     Manifest,
     MetadataChange,
-    Passage,
     Record,
     Space,
-    Stamp,
     Vectors,
     WordHits,
     document_of,
@@ -124,17 +121,9 @@ class RestrictedStore(Store):
         readable = {document.id for document in self.get(list(dict.fromkeys(map(document_of, ids))))}
         return [id for id in ids if document_of(id) in readable]
 
-    def passages(self, ids: Sequence[str]) -> dict[str, tuple[Passage, ...]]:
-        """Return the passages of readable documents, each of one version."""
-        return passages_of(self.records(ids))
-
     def records(self, ids: Sequence[str]) -> list[Record]:
         """Return the records of readable documents."""
         return [record for record in self._store.records(ids) if self._scope.matches(record.document.metadata)]
-
-    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
-        """Return the stamps of readable documents."""
-        return self._store.stamps(self._readable(ids))
 
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
         """Return the fields that readable documents or passages have a vector in."""
