@@ -101,7 +101,7 @@ def test_an_update_sets_readers_and_a_missing_value_opens_nothing(pipeline: Pipe
     index = FrameworkIndex(pipeline)
     assert index.update_metadata(["mine"], {"readers": None, "year": None}) == 1
     [document] = pipeline.get("mine")
-    assert (document.readers, document.metadata.get("year")) == ({"user:ann"}, None)
+    assert (document.readers, document.metadata.get("year")) == (frozenset({"user:ann"}), None)
     pipeline.add([Document(f"a.pdf{fragment}", text="a page") for fragment in ("", "#page=1", "#page=2")])
     index.update_metadata(["a.pdf#page=1"], {"readers": [], "kind": "page"})
     pages = [document for document in pipeline.documents() if document.id.startswith("a.pdf")]

@@ -346,11 +346,16 @@ class Flow:
             self._replaced[container.id] = ids
 
     @cached_property
-    def _files_of_parts(self) -> dict[str, frozenset[str] | None]:
-        """Return the files whose parts the index has, with the readers that these have in common.
+    def _files_of_parts(self) -> set[str]:
+        """Return the files whose parts the index has.
 
         An interrupted run left no document of the whole file.
         """
+        return {part.of for id in self._store.ids() if (part := part_of(id))}
+
+    @cached_property
+    def _readers_of_parts(self) -> dict[str, frozenset[str] | None]:
+        """Return the readers that the parts of each file have in common."""
         files = dict[str, Union[frozenset[str], None]]()
         for outline in outlines_of(self._store, (READERS,)):
             if part := part_of(outline.id):
@@ -373,7 +378,7 @@ class Flow:
         inheriting = dict[str, Input]()
         for id, (item, file) in files.items():
             # what is added without a file has its readers alone: reading all ids is too much for each call
-            parts = self._files_of_parts.get(file) if item.source else None
+            parts = self._readers_of_parts.get(file) if item.source and file in self._files_of_parts else None
             readers = _common(whole.get(file), parts)
             inheriting[id] = item if readers is None else with_readers(item, reader_names(readers))
         return inheriting
@@ -669,7 +674,7 @@ class Saver:
         parts = [record for record in used if record.document.id not in files]
         whole = [record for record in used if record.document.id in files]
         written = [reject for some in (parts, whole) for reject in self._upsert(some)]
-        refused = [reject for reject in written if reject.code == "invalid"]  # for who writes it, not for what it is
+        refused = [reject for reject in written if reject.code == "invalid"]  # by its writer, not by its content
         last.update((reject.id, reject) for reject in written)
         self._note_rejects([o for o in last.values() if isinstance(o, Reject) and o not in refused])
         self.release([id for id, outcome in last.items() if not isinstance(outcome, Reject)])

@@ -58,7 +58,10 @@ _ABOUT = (("title", "Title"), ("author", "Author", "authors", "author.name"))
 
 
 def _without_readers(block: str) -> str:
-    """Return what cannot be read as front matter; InvalidInputError where it names readers, which may not be lost."""
+    """Return a block that cannot be read.
+
+    InvalidInputError where it names readers, which may not be lost.
+    """
     if _READERS.search(block, 0, _MAX_CHARS):
         raise InvalidInputError("invalid", "has front matter with `readers` that cannot be read: give a name or a list")
     return block

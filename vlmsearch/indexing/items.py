@@ -100,8 +100,8 @@ class SourceOptions(Options):
             a mapping. Several columns of a text, as in ``text=title,text=body``, are joined. A field of a field in JSON
             is a path such as ``text=message.content``.
         readers: Names of who may read the documents, such as ``group:hr``; ``*`` for everyone. They take the place of
-            those that front matter or a column ``readers`` names; an empty list is nobody. None for what these say, and
-            else for the readers that the index has for the documents.
+            those that front matter or a column ``readers`` names; an empty list is nobody. With None those count, and
+            else the readers that the index has for the documents.
         follow_links: Take files and subtitles that are symbolic links, which may lead out of the folders. Files that
             are named themselves are always taken. A server follows no links.
 
