@@ -20,7 +20,10 @@ _SCOPES = re.compile(rf"{_NAME}(?:,{_NAME})*(?:;{_NAME}(?:,{_NAME})*){{0,9}}", r
 
 
 def principal_names(principals: Iterable[str]) -> tuple[str, ...]:
-    """Return names of principals with that of everyone, sorted; ConfigError for names that no reader can have."""
+    """Return names of principals with that of everyone, sorted.
+
+    ConfigError for names that no reader can have.
+    """
     names = sorted(name for name in {EVERYONE, *reader_names(principals)} if name)
     if len(names) > MAX_PRINCIPALS:
         raise ConfigError(f"principals are at most {MAX_PRINCIPALS:,} names such as 'group:hr', not {len(names):,}")
@@ -32,7 +35,10 @@ def principal_names(principals: Iterable[str]) -> tuple[str, ...]:
 
 
 def principals_text(scopes: Iterable[Iterable[str]]) -> str:
-    """Return sets of principals as the header has them, in each of which a document needs a reader."""
+    """Return sets of principals as the header has them.
+
+    A document needs a reader in each set.
+    """
     names = map(principal_names, scopes)
     return ";".join(",".join(quote(name, safe="*:", errors="surrogatepass") for name in scope) for scope in names)
 

@@ -63,7 +63,7 @@ class Origin:
     id: str = ""
     """Id of the document that is read."""
     principals: str = ""
-    """Who it is asked for, as a header says it."""
+    """Principals that it is asked for, as a header has them."""
 
 
 @dataclass(frozen=True)

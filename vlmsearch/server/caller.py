@@ -20,7 +20,7 @@ class Caller:
         indexes: Names of the indexes that the caller may see; None for all.
         token: SHA-256 of the token in hexadecimal digits; "" where nobody needs a token.
         principals: Principals whose documents the caller may read; None for all documents.
-        narrowed: Further sets of principals, each of which may read what the caller asks for: those of a header.
+        narrowed: Sets of principals in a header. A document needs a reader in each set, too.
 
     Example:
         >>> caller = Caller("page", "read", frozenset({"photos"}))
@@ -37,7 +37,7 @@ class Caller:
 
     @property
     def scopes(self) -> tuple[frozenset[str], ...]:
-        """Return the sets of principals, each of which may read a document that the caller may; none for all."""
+        """Return the sets of principals; a document needs a reader in each set. No set is for all documents."""
         return self.narrowed if self.principals is None else (self.principals, *self.narrowed)
 
     def sees(self, index: str) -> bool:

@@ -43,7 +43,7 @@ FindCallerHere = Annotated[Callable[[], "Caller | None"], Depends(get_find_calle
 
 
 def find_index(service: Service, caller: Caller, name: str, right: Right) -> OpenIndex:
-    """Return an index that the caller may use, with the documents alone that the caller may read.
+    """Return an index that the caller may use, with readable documents alone.
 
     A hidden index gives the same error as a missing one.
     """
@@ -54,7 +54,10 @@ def find_index(service: Service, caller: Caller, name: str, right: Right) -> Ope
 
 
 def check_right(caller: Caller, right: Right, *, of_all: bool = False) -> None:
-    """Raise ApiError for a caller whose role is too low, or who may not read all documents where it takes all."""
+    """Raise ApiError for a caller whose role is too low.
+
+    What is ``of_all`` documents is refused to a caller with principals.
+    """
     if not caller.may(right):
         raise ApiError(403, "forbidden", f"the token {caller.name!r} has the role {caller.role}; this needs {right}")
     if of_all and caller.scopes:

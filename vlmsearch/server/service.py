@@ -138,7 +138,7 @@ class Service(Closable):
         return service
 
     def seen_by(self, caller: Caller) -> Iterator[OpenIndex]:
-        """Yield the indexes that a caller may see, each with the documents alone that the caller may read."""
+        """Yield the indexes that a caller may see, with readable documents alone."""
         return (index.seen_by(caller) for index in self.indexes.values() if caller.sees(index.name))
 
     def _open_encoder(self, url: str) -> BatchingEncoder:

@@ -16,6 +16,7 @@ from vlmsearch.indexing.containers import kind_of, with_parts
 from vlmsearch.indexing.facts import DATE
 from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.media.images import file_of
+from vlmsearch.principals import HEADER
 from vlmsearch.schema import FILTER, Key, model_of
 from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, WriteIndex
@@ -42,7 +43,7 @@ from vlmsearch.wire import ChangedCount, DeletedCount, DocumentPage, Rejects, Va
 
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["documents"])
 _PART = "part:"
-_CACHE = "private, max-age=300"
+_CACHED = {"Cache-Control": "private, max-age=300", "Vary": f"Authorization, Cookie, {HEADER}"}
 _PAGE = 100
 _MAX_PAGE = 1000
 
@@ -276,7 +277,7 @@ async def file(service: ServiceHere, index: ReadIndex, id: OneId) -> Response:
         return path
 
     path = await service.call(find)
-    headers = {"Cache-Control": _CACHE, "Content-Security-Policy": _FILE_POLICY, "X-Content-Type-Options": "nosniff"}
+    headers = {**_CACHED, "Content-Security-Policy": _FILE_POLICY, "X-Content-Type-Options": "nosniff"}
     return FileResponse(path, headers=headers, filename=path.name, content_disposition_type="inline")
 
 
@@ -295,7 +296,7 @@ def _quoted(tag: str) -> str:
 
 
 def _picture(picture: SentImage, known: str | None) -> Response:
-    headers = {"ETag": _quoted(picture.tag), "Cache-Control": _CACHE}
+    headers = {"ETag": _quoted(picture.tag), **_CACHED}
     if known == _quoted(picture.tag):
         return Response(status_code=304, headers=headers)
     return Response(picture.data, media_type=picture.type, headers={**headers, "X-Content-Type-Options": "nosniff"})
