@@ -29,6 +29,7 @@ from vlmsearch.stores.restricted import restricted_store
 from vlmsearch.types import MetadataValue
 
 __all__ = ["make_store"]
+pytestmark = pytest.mark.server
 
 
 def test_a_restricted_store_says_what_a_store_of_the_readable_documents_says(make_store: MakeStore) -> None:
@@ -113,8 +114,10 @@ def test_more_principals_than_chroma_compares_are_refused(make_store: MakeStore)
     with make_store("chroma server") as store:
         store.bind("e", SPACES)
         store.upsert(make_records(2, metadata=[{"readers": ("group:199",)}, {}]))  # type: ignore[dict-item]
-        groups = [f"group:{i}" for i in range(201)]
-        assert len(restricted_store(store, readable(groups[:200])).search(IMAGE, unit_vectors(1), limit=9)[0]) == 2
-        message = r"Chroma compares at most 200 principals, not 201: name fewer groups, or copy the index to `sqlite:`"
+        groups = [f"group:{i}" for i in range(1001)]
+        assert len(restricted_store(store, readable(groups[:1000])).search(IMAGE, unit_vectors(1), limit=9)[0]) == 2
+        message = (
+            r"Chroma compares at most 1,000 principals, not 1,001: name fewer groups, or copy the index to `sqlite:`"
+        )
         with pytest.raises(ConfigError, match=message):
             restricted_store(store, readable(groups)).search(IMAGE, unit_vectors(1), limit=9)

@@ -23,6 +23,7 @@ from vlmsearch.stores.mongodb.index import MongoIndex
 from vlmsearch.stores.readers import readable
 
 __all__ = ["make_store"]
+pytestmark = pytest.mark.server
 KINDS = ["mongodb", "mongodb+chroma"]
 
 

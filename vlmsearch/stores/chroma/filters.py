@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vlmsearch.errors import ConfigError
-from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter, normalise
+from vlmsearch.stores.filters import MAX_VALUES, ORDERINGS, Comparison, Filter, normalise
 from vlmsearch.types import HALVES, READERS, MetadataValue
 
 Where = dict[str, Any]
@@ -16,7 +16,7 @@ _ESCAPED = "\0escaped:"
 _WIDEST = 100
 _HAS_READERS = "readers"
 """The key of rows whose document has readers. Rows of earlier versions lack it: see `compile_filter`."""
-_MAX_PRINCIPALS = 200
+_MAX_PRINCIPALS = MAX_VALUES
 """Principals at most: the time of a search grows with them times rows."""
 
 
@@ -54,7 +54,7 @@ def _compile_comparison(where: Comparison) -> Where:
     if where.or_absent:
         if len(values) > _MAX_PRINCIPALS + 1:  # and everyone
             raise ConfigError(
-                f"Chroma compares at most {_MAX_PRINCIPALS} principals, not {len(values) - 1:,}: name fewer groups, or "
+                f"Chroma compares at most {_MAX_PRINCIPALS:,} principals, not {len(values) - 1:,}: name fewer groups, or "
                 "copy the index to `sqlite:`, `postgresql:` or `mongodb:`"
             )
         parts.append({_HAS_READERS: {"$ne": True}})
