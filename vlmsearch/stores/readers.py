@@ -105,6 +105,14 @@ class SamplesWithin(Protocol):
 
 
 @runtime_checkable
+class CountsWithin(Protocol):
+    """A store that counts some documents without reading all."""
+
+    def count_within(self, scope: Filter) -> int:
+        """Return how many documents pass a filter."""
+
+
+@runtime_checkable
 class ChecksWrites(Protocol):
     """A store that checks, in the step that writes, what it replaces."""
 

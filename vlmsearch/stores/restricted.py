@@ -19,7 +19,7 @@ from vlmsearch.stores.base import CountsWords, Store, drawn_ids
 from vlmsearch.stores.filters import Filter, both
 from vlmsearch.stores.listing import ListsPages, Outline, ReadsKeys, all_documents, count_documents, documents_after
 from vlmsearch.stores.overview import Overview, OverviewsWithin
-from vlmsearch.stores.readers import ChecksWrites, RanksWithin, SamplesWithin, check_writable, passing
+from vlmsearch.stores.readers import ChecksWrites, CountsWithin, RanksWithin, SamplesWithin, check_writable, passing
 from vlmsearch.stores.versions import HitContent, ReadsVersions
 from vlmsearch.types import (
     READERS,
@@ -143,6 +143,8 @@ class RestrictedStore(Store):
             yield from self._readable(ids)
 
     def __len__(self) -> int:
+        if isinstance(self._store, CountsWithin):
+            return self._store.count_within(self._scope)
         total = count_documents(self._store, (), self._scope).total
         return sum(1 for _ in self.ids()) if total is None else total
 

@@ -91,6 +91,8 @@ from vlmsearch.types import (
 
 T = TypeVar("T")
 _WRITES = 500
+_OWN_POLICIES = "SET LOCAL row_security = on;"
+"""The setting of transactions on tables with policies, which hide nothing from a role that is in the owner's."""
 _LOOK_SECONDS = 10.0
 """Seconds until a search looks again for lists of readers, which another process may have made."""
 
@@ -585,6 +587,14 @@ class PostgresStore(DatabaseStore):
         documents, rows = self._run("count documents", query)[0]
         return RowCount(documents, rows - documents)
 
+    def count_within(self, scope: Filter) -> int:
+        """Return how many documents pass a filter."""
+        if self.as_opened() is None:
+            return 0
+        condition = self._compiled(scope)
+        query = f"SELECT count(*) FROM {self._tables.documents} d WHERE {IS_DOCUMENT} AND {condition.text}"
+        return int(self._run("count documents", query, condition.values)[0][0])
+
     def sampled_state(self) -> Hashable:
         """Return a value that differs when a sample may have changed."""
         documents = self._tables.documents
@@ -764,12 +774,16 @@ class PostgresStore(DatabaseStore):
 
     def _session(self, operation: str, call: Callable[[Session], T], settings: str = "", timeout: float = 0) -> T:
         proof = self._proof_of_slots if self._row is None else self._proof
+        settings += _OWN_POLICIES if self._lists else ""
         try:
             return self._connection.run(operation, call, settings=settings, proof=proof, timeout=timeout)
         except BackendError as exc:
-            if isinstance(exc.__cause__, errors.UndefinedTable) and self._row is not None:
+            if (
+                isinstance(exc.__cause__, (errors.UndefinedTable, errors.InsufficientPrivilege))
+                and self._row is not None
+            ):
                 self.check_in_use(to_read=True)  # its tables may have been dropped with the generation
-                self._prove()  # or be others, of a stranger or restored meanwhile
+                self._prove()  # or be others, of a stranger or restored meanwhile; or they have policies by now
             raise
 
 
