@@ -7,9 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 from fastapi import FastAPI
 from starlette._utils import get_route_path
@@ -19,15 +17,15 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vlmsearch._util.address import is_loopback, parse_address
-from vlmsearch.errors import ConfigError, one_line
+from vlmsearch._util.extras import install_command
+from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
 from vlmsearch.principals import HEADER, principals_text, read_principals
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.errors import ApiError, error_answer
 from vlmsearch.server.limits import BodyLimits, TokenBuckets
 from vlmsearch.server.monitoring import CLIENT_GONE
-from vlmsearch.server.oidc import IdentityProvider
 from vlmsearch.server.settings import INDEX_NAME, ServerSettings
-from vlmsearch.server.tokens import Token, TokenFile
+from vlmsearch.server.tokens import AccessTokens, Token, TokenFile
 
 SESSION_SECONDS = 12 * 3600
 _SESSION_COOKIE = "vlmsearch_session"
@@ -36,7 +34,6 @@ _MAX_SESSIONS = 100
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PUBLIC = frozenset({"/", "/healthz", "/readyz", "/api/v1/session"})
 _PUBLIC_FOLDER = "/page/"
-AnyTokens: TypeAlias = "TokenFile | IdentityProvider"
 _LOG = logging.getLogger(__name__)
 _AUDIT = logging.getLogger("vlmsearch.audit")
 _HEADERS = {
@@ -77,7 +74,7 @@ class Sessions:
     """
 
     def __init__(
-        self, tokens: AnyTokens, buckets: TokenBuckets | None = None, *, clock: Callable[[], float] = time.monotonic
+        self, tokens: AccessTokens, buckets: TokenBuckets | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.tokens = tokens
         self._buckets = buckets
@@ -98,7 +95,7 @@ class Sessions:
         refusal = self._buckets.refusal(token.name) if self._buckets else None
         if refusal is not None:
             raise refusal
-        self._open = {session: each for session, each in self._open.items() if self._clock() < each[-1]}
+        self._open = {session: entry for session, entry in self._open.items() if self._clock() < entry[-1]}
         own = [session for session, (sha256, *_) in self._open.items() if sha256 == token.sha256]
         for oldest in own[: max(0, len(own) + 1 - _MAX_SESSIONS)]:
             self.end(oldest)
@@ -134,10 +131,15 @@ def add_access(app: FastAPI, settings: ServerSettings) -> None:
         ConfigError: The file of tokens or that of a provider's keys cannot be read.
         MissingDependencyError: OpenID Connect needs packages that are not installed.
     """
-    file = TokenFile(Path(settings.tokens)) if settings.tokens else None
-    if file and not file.read() and not settings.oidc:
-        _LOG.warning("%s holds no tokens: `vlmsearch token add` makes one, and nobody gets in before", file.path)
-    tokens = IdentityProvider(settings.oidc, file) if settings.oidc else file
+    tokens: AccessTokens | None = TokenFile(Path(settings.tokens)) if settings.tokens else None
+    if isinstance(tokens, TokenFile) and not tokens.read() and not settings.oidc:
+        _LOG.warning("%s holds no tokens: `vlmsearch token add` makes one, and nobody gets in before", tokens.path)
+    if settings.oidc:
+        try:
+            from vlmsearch.server.oidc import IdentityProvider
+        except ModuleNotFoundError as exc:
+            raise MissingDependencyError(f"`[oidc]` needs {exc.name}: {install_command('oidc')}") from exc
+        tokens = IdentityProvider(settings.oidc, tokens)
     buckets = TokenBuckets(settings.rate) if settings.rate else None
     app.state.sessions = sessions = Sessions(tokens, buckets) if tokens else None
     app.add_middleware(BodyLimits, max_bytes=settings.max_body * 2**20)
@@ -173,7 +175,7 @@ class Access:
         self,
         app: ASGIApp,
         *,
-        tokens: AnyTokens | None,
+        tokens: AccessTokens | None,
         sessions: Sessions | None,
         origins: Collection[str] = (),
         buckets: TokenBuckets | None = None,
@@ -191,15 +193,11 @@ class Access:
             return
         started = time.perf_counter()
         state = scope.setdefault("state", {})
-        caller, refusal = None, None
-        if isinstance(self._tokens, IdentityProvider):
+        if self._tokens:
             await self._tokens.prepare(self._secret(scope))
-        try:
-            caller = self._caller(scope)
-        except ApiError as exc:
-            refusal = exc
+        caller, reason = self._caller(scope)
         state["caller"] = caller
-        state["find_caller"] = partial(self._caller, scope)
+        state["find_caller"] = lambda: self._caller(scope)[0]
         status = CLIENT_GONE
 
         async def answer(message: Message) -> None:
@@ -214,7 +212,7 @@ class Access:
             await send(message)
 
         try:
-            refusal = refusal or self._refusal(scope, caller)
+            refusal = self._refusal(scope, caller, reason)
             app = error_answer(refusal, state.get("request_id")) if refusal else self._app
             await app(scope, receive, answer)
         except Exception:
@@ -223,27 +221,30 @@ class Access:
         finally:
             _audit(scope, caller, status, time.perf_counter() - started)
 
-    def _caller(self, scope: Scope) -> Caller | None:
+    def _caller(self, scope: Scope) -> tuple[Caller | None, ApiError | None]:
         """Return the caller by the header of a request, or else by its session.
 
-        None for a token not in force. ApiError where the header is malformed that narrows what the caller may read.
+        None for a token not in force, with the reason where more is known: a signed token, or a malformed header that
+        narrows what the caller may read.
         """
-        headers = Headers(scope=scope)
-        narrowed = _narrowed(headers)
-        if self._tokens is None or self._sessions is None:
-            return Caller(narrowed=narrowed)
-        token = self._tokens.find(self._secret(scope))
-        return replace(token.caller, narrowed=narrowed) if token else None
+        try:
+            narrowed = _narrowed(Headers(scope=scope))
+            if self._tokens is None or self._sessions is None:
+                return Caller(narrowed=narrowed), None
+            token = self._tokens.find(self._secret(scope))
+            return (replace(token.caller, narrowed=narrowed) if token else None), None
+        except ApiError as exc:
+            return None, exc
 
     def _secret(self, scope: Scope) -> str:
-        """Return the secret in the header of a request, or else that of its session; "" for none."""
+        """Return the secret of a request, from its header or else its session; "" for none."""
         headers = Headers(scope=scope)
         if "authorization" in headers:
             scheme, _, secret = headers["authorization"].partition(" ")
             return secret.strip() if scheme.lower() == "bearer" else ""
         return self._sessions.secret(Request(scope).cookies.get(session_cookie(scope), "")) if self._sessions else ""
 
-    def _refusal(self, scope: Scope, caller: Caller | None) -> ApiError | None:
+    def _refusal(self, scope: Scope, caller: Caller | None, reason: ApiError | None) -> ApiError | None:
         """Return the error of a request that is refused; None for one that is allowed."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
@@ -263,10 +264,8 @@ class Access:
         if _is_public(scope):
             return None
         if caller is None:
-            if isinstance(self._tokens, IdentityProvider) and (refusal := self._tokens.refusal(self._secret(scope))):
-                return refusal
             given = "the token is not in force" if "authorization" in headers else "a token is needed"
-            return ApiError(401, "unauthenticated", f"{given}: send one as `Authorization: Bearer TOKEN`")
+            return reason or ApiError(401, "unauthenticated", f"{given}: send one as `Authorization: Bearer TOKEN`")
         return self._buckets.refusal(caller.name) if self._buckets else None
 
     def _is_foreign(self, headers: Headers) -> bool:

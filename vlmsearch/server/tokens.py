@@ -23,6 +23,8 @@ from vlmsearch.principals import principal_names
 from vlmsearch.server.caller import Caller, Right
 
 ROLES: tuple[Right, ...] = get_args(Right)
+MAX_TOKEN_CHARS = 16_384
+"""Of a token from outside: one that an identity provider signs names hundreds of groups."""
 _PREFIX = "vlms_"
 """The prefix by which secret scanners find tokens."""
 _RANDOM_BYTES = 32
@@ -60,7 +62,18 @@ class Token:
         return Caller(self.name, self.role, indexes, self.sha256, principals)
 
 
-class TokenFile:
+class AccessTokens:
+    """The tokens in force."""
+
+    async def prepare(self, secret: str) -> None:
+        """Get what is needed to find a token and takes time, such as keys from elsewhere."""
+
+    def find(self, secret: str) -> Token | None:
+        """Return the token of a secret; None for a wrong secret."""
+        raise NotImplementedError
+
+
+class TokenFile(AccessTokens):
     """A JSON file of tokens, which is replaced as a whole at each change.
 
     Args:
@@ -119,7 +132,7 @@ class TokenFile:
 
     def find(self, secret: str) -> Token | None:
         """Return the token of a secret; None for a wrong secret. The time depends on neither."""
-        given = _digest(secret)
+        given = sha256_of(secret)
         match = None
         for token in self.current():
             if hmac.compare_digest(token.sha256, given):
@@ -150,7 +163,7 @@ class TokenFile:
         """
         secret = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
         created = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        token = _checked(Token(name, role, indexes, _digest(secret), created, principals))  # type: ignore[arg-type]
+        token = _checked(Token(name, role, indexes, sha256_of(secret), created, principals))  # type: ignore[arg-type]
         with self._changing() as tokens:
             if any(token.name == name for token in tokens):
                 raise ConfigError(f"there is a token {name!r}: remove it first, or give the new one another name")
@@ -201,7 +214,8 @@ class TokenFile:
             raise ConfigError(f"{self.path} cannot be written: {exc.strerror}") from exc
 
 
-def _digest(secret: str) -> str:
+def sha256_of(secret: str) -> str:
+    """Return the SHA-256 of a secret in hexadecimal digits."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from vlmsearch.server.access import SESSION_SECONDS, Sessions, session_cookie
 from vlmsearch.server.caller import Caller, Right
 from vlmsearch.server.errors import ApiError
-from vlmsearch.server.oidc import MAX_TOKEN_CHARS, IdentityProvider
+from vlmsearch.server.tokens import MAX_TOKEN_CHARS
 
 router = APIRouter(prefix="/api/v1", tags=["access"])
 
@@ -20,9 +20,7 @@ class SessionForm(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    token: Annotated[
-        str, Field(max_length=MAX_TOKEN_CHARS, description="As `vlmsearch token add` or the identity provider gave it.")
-    ]
+    token: Annotated[str, Field(max_length=MAX_TOKEN_CHARS, description="As `vlmsearch token add` printed it.")]
 
 
 class SessionAnswer(BaseModel):
@@ -49,10 +47,7 @@ async def start_session(
     if sessions is None:
         caller = Caller()
     else:
-        if isinstance(sessions.tokens, IdentityProvider):
-            await sessions.tokens.prepare(form.token)
-            if refusal := sessions.tokens.refusal(form.token):
-                raise refusal
+        await sessions.tokens.prepare(form.token)
         started = sessions.start(form.token)
         if started is None:
             raise ApiError(401, "unauthenticated", "this token is not in force: `vlmsearch token add` makes one")
