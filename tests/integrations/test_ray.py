@@ -123,8 +123,8 @@ def test_readers_are_given_and_change_without_encoding(tmp_path: Path) -> None:
     )
     store = f"sqlite:{tmp_path}/index"
     for given, expected in (
-        (["user:ann"], {"note.md": {"user:ann"}, "scan.tif": {"user:ann"}}),
-        ([], {"note.md": set(), "scan.tif": set()}),
+        (["user:ann"], dict.fromkeys(("note.md", "scan.tif"), frozenset({"user:ann"}))),
+        ([], dict.fromkeys(("note.md", "scan.tif"), frozenset[str]())),
     ):
         source = Paths([tmp_path / "note.md", tmp_path / "scan.tif"], options=SourceOptions(readers=given))
         assert index(source, encoder="mock:", store=store).indexed == 2
