@@ -16,13 +16,12 @@ from typing import Any
 
 from vlmsearch._util.batching import PAGE, batches
 from vlmsearch.stores.base import CountsWords, Store, drawn_ids
-from vlmsearch.stores.filters import Filter, both
+from vlmsearch.stores.filters import Filter, both, keys_of
 from vlmsearch.stores.listing import ListsPages, Outline, ReadsKeys, all_documents, count_documents, documents_after
 from vlmsearch.stores.overview import Overview, OverviewsWithin
 from vlmsearch.stores.readers import ChecksWrites, CountsWithin, RanksWithin, SamplesWithin, check_writable, passing
 from vlmsearch.stores.versions import HitContent, ReadsVersions
 from vlmsearch.types import (
-    READERS,
     Document,
     Field,
     Hit,
@@ -132,7 +131,7 @@ class RestrictedStore(Store):
     def ids(self) -> Iterator[str]:
         """Iterate over the ids of readable documents."""
         if isinstance(self._store, ReadsKeys):
-            outlines = self._store.outlines((READERS,), self._scope)
+            outlines = self._store.outlines(keys_of(self._scope), self._scope)
             yield from (outline.id for outline in outlines if self._scope.matches(outline.metadata))
         else:
             yield from (document.id for document in all_documents(self._store, self._scope))
@@ -218,7 +217,7 @@ class _WithKeys:
 
     def outlines(self, keys: Collection[str], where: Filter | None = None) -> Iterator[Outline]:
         """Yield the outlines of readable documents that pass a filter, and perhaps of other readable ones."""
-        for outline in self._store.outlines({*keys, READERS}, both(self._scope, where)):
+        for outline in self._store.outlines({*keys, *keys_of(self._scope)}, both(self._scope, where)):
             if self._scope.matches(outline.metadata):
                 yield outline
 

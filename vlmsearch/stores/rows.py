@@ -58,9 +58,10 @@ class RowByRowStore(DatabaseStore):
     # ---- for all of them
 
     def write(self, records: Sequence[Record], scope: Filter | None = None) -> None:
-        """Add or replace documents that a writer with this scope may write, and remove what they had more of passages.
+        """Add or replace documents, and remove what they had more of passages.
 
-        Documents that name no readers keep theirs: where these have changed by the time of the write, it is repeated.
+        Documents that name no readers keep those of the index. Where these have changed by the time of the write, it is
+        repeated. A writer with a scope writes what passes it alone.
         """
         left = list(records)
         while left:
@@ -77,7 +78,7 @@ class RowByRowStore(DatabaseStore):
         self.remove_strays([record.document.id for record in records])
 
     def upsert_within(self, records: Sequence[Record], scope: Filter) -> None:
-        """Add or replace records that a restricted writer may write, each where its readers are as they were read."""
+        """Add or replace records that a restricted writer may write."""
         self.upsert_by(lambda some: self.write(some, scope), records)
 
     def remove(self, ids: list[str], scope: Filter | None = None) -> int:

@@ -54,8 +54,8 @@ def _compile_comparison(where: Comparison) -> Where:
     if where.or_absent:
         if len(values) > _MAX_PRINCIPALS + 1:  # and everyone
             raise ConfigError(
-                f"Chroma compares at most {_MAX_PRINCIPALS:,} principals, not {len(values) - 1:,}: name fewer groups, or "
-                "copy the index to `sqlite:`, `postgresql:` or `mongodb:`"
+                f"Chroma compares at most {_MAX_PRINCIPALS:,} principals, not {len(values) - 1:,}: name fewer groups, "
+                "or copy the index to `sqlite:`"
             )
         parts.append({_HAS_READERS: {"$ne": True}})
     return _join("$or" if is_any else "$and", parts)

@@ -61,6 +61,8 @@ _WRITES = 1000
 _PATIENCE = 30.0
 """Seconds that changes of metadata and other writes to a server wait for one another."""
 _MOMENT = 0.02
+_KEPT = "kept"
+"""The key of a document's row that says whether its readers were the index's before."""
 _MAX_BYTES = 36 * 2**20
 """Bytes of a request that one document may take: a server takes 40 MiB unless it is told otherwise."""
 
@@ -176,12 +178,13 @@ class ChromaStore(ChromaVectorStore):
         again: set[str] = set()
         for batch in self.batches(rows, _WRITES):
             with self._connection.writing():
-                again |= self._write(batch, readers) | self._opened_by_others(batch)
+                again |= self._write(batch, readers) | self._undone(batch, readers)
         return again
 
-    def _opened_by_others(self, rows: Sequence[Record]) -> set[str]:
-        """Return the documents that have lost their readers to a writer which looked before they had them."""
-        ids = [row.document.id for row in rows if READERS in row.document.metadata and PASSAGE not in row.document.id]
+    def _undone(self, rows: Sequence[Record], readers: StoredReaders) -> set[str]:
+        """Return the documents whose new readers another writer has undone: it looked before they had them."""
+        new = {row.document.id: row.document.metadata[READERS] for row in rows if READERS in row.document.metadata}
+        ids = [id for id, names in new.items() if PASSAGE not in id and readers.get(id) != names]
         others = {entry.version for entry in self._journal.entries() if not entry.is_gone} - self._slow if ids else ()
         end = time.monotonic() + _PATIENCE
         while others and (left := self._journal.versions().intersection(others)):
@@ -189,7 +192,12 @@ class ChromaStore(ChromaVectorStore):
                 self._slow |= left
                 break
             time.sleep(_MOMENT)
-        return {id for id, row in self.read_rows(ids, "document").items() if READERS not in row.document.metadata}
+        return {
+            id
+            for id, (state, content) in (self._documents.get_both(ids) if ids else {}).items()
+            if (now := _load_row(id, state, content).document.metadata.get(READERS)) is None
+            or (state.get(_KEPT) and now != new[id])
+        }
 
     def check_keepable(self, row: Record) -> None:
         """Raise InvalidInputError for a document that no request to the server can hold."""
@@ -228,7 +236,7 @@ class ChromaStore(ChromaVectorStore):
             known = {id for id in map(document_of, ids) if id in readers}
             now = {id: row.document.metadata.get(READERS) for id, row in self.read_rows(known, "document").items()}
             changed |= {id for id in known if now.get(id) != readers[id]}
-            self._name([row for row in records if document_of(row.document.id) not in changed], version)
+            self._name([row for row in records if document_of(row.document.id) not in changed], version, readers)
             return version if self._journal.has(version) else ""
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
@@ -280,14 +288,25 @@ class ChromaStore(ChromaVectorStore):
         named = {id for id, state in self.read_rows(list(versions)).items() if state.version == version}
         return [row for row in rows if row.document.id in named]
 
-    def _name(self, records: Sequence[Record], version: str, *, only_there: bool = False) -> None:
+    def _name(
+        self,
+        records: Sequence[Record],
+        version: str,
+        readers: StoredReaders = ANY_READERS,
+        *,
+        only_there: bool = False,
+    ) -> None:
         """Write the documents' rows, which name the version of their vectors; or ``only_there``, no new ones."""
         rows = {row.document.id: DocumentRow(row.stamp, version, frozenset(row.vectors)) for row in records}
         texts = {record.document.id: _dump_document(record.document) for record in records}
+        named = {record.document.id: record.document.metadata.get(READERS) for record in records}
+        kept = {id: {_KEPT: readers.get(id) == names} for id, names in named.items() if names is not None}
         if any(PASSAGE in id for id in rows) and self._passages.find() is None:
             self._passages.create(UNSEARCHED_HNSW)
         for collection, ids in self._by_collection(rows):
-            metadata = [{"state": _dump_state(rows[id]), "of": document_of(id)} for id in ids]
+            metadata: list[dict[str, str | bool]] = [
+                {"state": _dump_state(rows[id]), "of": document_of(id), **kept.get(id, {})} for id in ids
+            ]
             if only_there and collection is self._documents:
                 collection.update(ids, metadata, [texts[id] for id in ids])
             else:

@@ -190,7 +190,7 @@ class ChromaVectorStore(RowByRowStore):
         return self._vectors
 
     def versions_of(self, field: Field, where: Filter | None = None) -> Versions:
-        """Return what gives the versions of those documents that have a field, and pass a filter with a scope."""
+        """Return what gives the versions of documents that have a field and pass a scope."""
 
         def versions(ids: Collection[str]) -> dict[str, str]:
             rows = self.rows_within(ids, where) if where is not None and has_scope(where) else self.rows(ids)
@@ -199,7 +199,7 @@ class ChromaVectorStore(RowByRowStore):
         return versions
 
     def rows_within(self, ids: Collection[str], scope: Filter) -> Mapping[str, DocumentRow]:
-        """Return the rows of those documents or passages that pass a filter, whatever Chroma takes for passing."""
+        """Return the rows of those documents or passages that pass a filter."""
         rows = self.rows(ids, "document")
         return {id: row for id, row in rows.items() if scope.matches(row.document.metadata)}
 

@@ -261,7 +261,10 @@ class MongoIndex(RowByRowStore):
         return words
 
     def words_state(self, condition: Row) -> Hashable:
-        """Return a value that differs when the words of rows that pass have changed; None where that is not known."""
+        """Return a value that differs when the words of rows that pass have changed.
+
+        It is None where nobody knows.
+        """
         return self.writes_here, self.run("count documents", lambda rows: rows.count_documents(condition))
 
     def check_words(self) -> None:

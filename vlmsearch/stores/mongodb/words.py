@@ -11,6 +11,8 @@ a standard error of at most a third. So the idf of a term, in nats, is off by ab
 documents and the languages that they are in are those of the sample, too. The sample is read again when the number of
 documents has changed by a thirtieth. Where it holds the whole index, it is read again after every change of that number
 and every write of this object.
+
+All this is of the documents that pass, where a filter says which there are.
 """
 
 from __future__ import annotations

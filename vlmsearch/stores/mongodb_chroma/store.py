@@ -178,7 +178,7 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
     def _commit(
         self, records: Sequence[Record], version: str, versions: Mapping[str, str], readers: StoredReaders
     ) -> tuple[dict[str, str], set[str]]:
-        """Change the rows that are of these ``versions`` and ``readers``; return what they replaced and the other ids.
+        """Change the rows of these ``versions`` and ``readers``. Return what was replaced, and the other ids.
 
         Those were changed by another writer meanwhile, or the version is not pending any more.
         """
