@@ -66,6 +66,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "duplicates": {},
     "evaluate": {"queries": [JudgedQuery("q", {"a": 1}, "a dog")]},
     "check": {},
+    "restricted": {"principals": ["group:hr"]},
     "info": {},
     "rejects": {},
 }

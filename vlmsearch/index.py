@@ -103,7 +103,7 @@ class Index(Closable, ABC):
             The handle over the same connections. Closing it closes nothing.
 
         Raises:
-            TypeError: They are no list of strings.
+            TypeError: They are no strings.
             ConfigError: A name is longer than 256 bytes, or there are more than 10,000.
 
         Example:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, cast, overload
 from urllib.parse import quote, urlencode
 
+from vlmsearch._util.arguments import strings
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.frozen import FrozenDict
 from vlmsearch._util.markup import HtmlDisplay, brief, plain
@@ -209,29 +210,24 @@ def shown_value(value: object) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def reader_names(names: Iterable[str]) -> tuple[str, ...]:
+def reader_names(names: str | Iterable[str], name: str = "readers") -> tuple[str, ...]:
     """Return names of readers or principals, sorted, as metadata have them.
 
     Args:
-        names: The names; none of them for nobody.
+        names: The names, or one; an empty list for nobody.
+        name: Name of the argument, for messages.
 
     Returns:
         The names, as a value of `READERS`.
 
     Raises:
-        TypeError: They are no list of strings.
+        TypeError: They are no strings.
 
     Example:
         >>> reader_names(["user:ann", "group:hr"])
         ('group:hr', 'user:ann')
     """
-    if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
-        raise TypeError(f"readers and principals are a list of names such as ['group:hr'], not {names!r:.60}")
-    given = sorted({*names})
-    for name in given:
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a reader or principal is a string, not {name!r:.60}")
-    return tuple(given) or (_NOBODY,)
+    return tuple(sorted(set(strings(name, names, "names such as 'group:hr'")))) or (_NOBODY,)
 
 
 def _is_some(value: Any) -> bool:

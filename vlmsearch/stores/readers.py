@@ -29,7 +29,7 @@ def readable(principals: Iterable[str]) -> Comparison:
         The filter.
 
     Raises:
-        TypeError: They are no list of strings.
+        TypeError: They are no strings.
         ConfigError: A name is too long, or there are more than 10,000.
 
     Example:

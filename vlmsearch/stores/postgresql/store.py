@@ -328,10 +328,14 @@ class PostgresStore(DatabaseStore):
             self.write(records, scope)
 
     def write(self, records: Sequence[Record], scope: Filter | None = None) -> None:
-        """Add or replace records, up to 500 rows in one transaction. Those of a document are in the same one."""
+        """Add or replace records, up to 500 rows in one transaction. Those of a document are in the same one.
+
+        Within a scope, all are written in one transaction.
+        """
         self._make_lists(record.document for record in records)
-        sizes = (1 + len(record.passages) for record in records)
-        for (batch,) in self.batches(list(groups(records, sizes, total=_WRITES)), 1):
+        sizes = [1 + len(record.passages) for record in records]
+        total = _WRITES if scope is None else sum(sizes)  # all are checked before any is written
+        for (batch,) in self.batches(list(groups(records, sizes, total=total)), 1):
             self._merge(self._session("write documents", self._writer(batch, new_version(), scope)))
         self._vectors.maintain()
 
@@ -364,15 +368,19 @@ class PostgresStore(DatabaseStore):
         for places in batches(range(len(rows)), MAX_ROWS):
             words.append(Postings.of(places, (words_of_row(rows[place]) for place in places), language))
         lengths = {place: n for part in words for place, n in zip(part.rows.tolist(), part.lengths.tolist())}
+        prepared = {row.document.id: row_of(row, version, lengths.get(n, 0)) for n, row in enumerate(rows)}
         vectors = {row.document.id: row.vectors for row in rows}
 
         def upsert(session: Session) -> list[SegmentSize]:
-            stored = self._lock(session, [record.document.id for record in records])
             if scope is not None:
-                check_writable(records, stored, scope)
-            own = sorted(rows_of(keep_readers(records, stored if keeps else {})), key=lambda row: row.document.id)
-            prepared = {row.document.id: row_of(row, version, lengths.get(n, 0)) for n, row in enumerate(own)}
-            return self._tables.upsert(session, prepared, words, vectors, stored)
+                known = self._lock(session, [record.document.id for record in records])
+                check_writable(records, known, scope)
+            sizes, replaced = self._tables.upsert(session, prepared, words, vectors, keeps=keeps)
+            if scope is not None and replaced.keys() - known.keys():
+                raise errors.SerializationFailure("another writer added a document of this batch: it is checked again")
+            stored = {id: metadata_of({READERS: own}) for id, own in replaced.items() if own is not None}
+            kept = [new for record, new in zip(records, keep_readers(records, stored)) if new is not record]
+            return (self._tables.change_metadata(session, kept, version) if kept else []) or sizes
 
         return upsert
 

@@ -12,12 +12,13 @@ the same tables. Whoever writes or removes those of a document has locked its ow
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from psycopg import errors, sql
+from psycopg import sql
 from typing_extensions import Self
 
 from vlmsearch.errors import ConfigError
@@ -58,6 +59,11 @@ _LISTS = (
     "WHERE value IS NOT NULL AND NOT EXISTS (SELECT FROM {lists} l WHERE l.value = given.value)"
 )
 """The statement that adds the lists of readers in some metadata. A value that is no names is a list of nobody."""
+_KEPT = (
+    "EXCLUDED.metadata || CASE WHEN EXCLUDED.metadata ? 'readers' OR NOT d.metadata ? 'readers' THEN '{}' "
+    "ELSE jsonb_build_object('readers', d.metadata->'readers') END"
+)
+"""The metadata that replace those of a row: they keep its readers where they name none."""
 _LIST_OF = (
     "CASE WHEN {new} ? 'readers' THEN coalesce((SELECT max(list) FROM {lists} WHERE value = {new}->'readers'), -1) END"
 )
@@ -267,8 +273,9 @@ class IndexTables:
         rows: Mapping[str, str],
         words: Sequence[Postings],
         vectors: Mapping[str, Mapping[Field, NDArray[np.float32]]],
-        known: Collection[str],
-    ) -> list[SegmentSize]:
+        *,
+        keeps: bool,
+    ) -> tuple[list[SegmentSize], dict[str, Any]]:
         """Add or replace the rows of documents with their words and vectors. Each gets a new number.
 
         Passages that these had before and that are not among the rows are removed. Rows are locked in the order of
@@ -280,35 +287,34 @@ class IndexTables:
             rows: The rows by id, as `row_of` gives them.
             words: Their postings. A row is known there by its place among all ids in order.
             vectors: Their vectors by id.
-            known: The ids of documents that were there when their readers were looked up.
+            keeps: Whether rows without readers keep those that they had.
 
         Returns:
-            The sizes of all segments of words.
+            The sizes of all segments of words; and the readers, as JSON, of the documents that were replaced, by id.
         """
         given, values = f"json_to_recordset(%s::json) AS given({_GIVEN})", (f"[{','.join(rows.values())}]",)
         names, columns, found = [name for name, _ in _COLUMNS], _NAMES, _NAMES
         if self._keep_lists(session, given, values):
             names, columns, found = [*names, READERS], f"{_NAMES}, readers", f"{_NAMES}, {self._list_of('metadata')}"
-        changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in names if name != "id")
+        changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in names if name not in ("id", "metadata"))
+        kept = _KEPT if keeps else "EXCLUDED.metadata"
         written = all_rows(
             session,
             f'INSERT INTO {self.documents} AS d ({columns}) SELECT {found} FROM {given} ORDER BY id COLLATE "C" '
-            f"ON CONFLICT (id) DO UPDATE SET row = DEFAULT, replaced = d.row, {changes} "
-            "RETURNING d.id, d.row, d.replaced",
+            f"ON CONFLICT (id) DO UPDATE SET row = DEFAULT, replaced = d.row, metadata = {kept}, {changes} "
+            "RETURNING d.id, d.row, d.replaced, d.metadata->'readers'",
             values,
         )
-        gone = [replaced for _, _, replaced in written if replaced is not None]
-        documents = [id for id, _, replaced in written if replaced is not None and PASSAGE not in id]
-        if {*documents} - {*known}:  # its readers may have come with it
-            raise errors.SerializationFailure("another writer added a document of this batch: it is written again")
+        gone = [replaced for _, _, replaced, _ in written if replaced is not None]
+        documents = {id: own for id, _, replaced, own in written if replaced is not None and PASSAGE not in id}
         if documents:
             condition = f"id = ANY({self.passages}) AND NOT id = ANY(%s)"
-            gone += self._delete(session, condition, (documents, list(rows)))
-        numbers = np.array([number for _, number, _ in written], np.int64)  # they rise, as the ids do
+            gone += self._delete(session, condition, (list(documents), list(rows)))
+        numbers = np.array([number for _, number, _, _ in written], np.int64)  # they rise, as the ids do
         sizes = self._forget(session, gone, [replace(part, rows=numbers[part.rows]) for part in words])
         for field, table in self.vectors.items():
-            table.put(session, {number: vectors[id][field] for id, number, _ in written if field in vectors[id]})
-        return sizes
+            table.put(session, {number: vectors[id][field] for id, number, *_ in written if field in vectors[id]})
+        return sizes, documents
 
     def remove(self, session: Session, ids: list[str]) -> list[SegmentSize]:
         """Remove documents with their passages, words and vectors, and return as `upsert` does. They are locked."""

@@ -295,6 +295,7 @@ class FieldSearch:
     graph_from: int
     closing: CancelToken
     _sizes: dict[Field, tuple[int, float]] = attribute(default_factory=dict)
+    _shares: dict[int, tuple[float, float]] = attribute(default_factory=dict)
     _builder: threading.Thread | None = None
     _next: float = 0.0
 
@@ -316,11 +317,14 @@ class FieldSearch:
         has_filter = condition is not ALWAYS
         depth = max(_RERANKED, _SIGNS // table.dim, 5 * limit)
         candidates = max(self.ef_search, limit)
-        passing = f" JOIN {self.documents} d USING (row) WHERE {condition.text}" if has_filter else ""
+        passing = f"{table.table} v JOIN {self.documents} d USING (row) WHERE {condition.text}"
+        few = f"{self.documents} d CROSS JOIN LATERAL (SELECT * FROM {table.table} t WHERE t.row = d.row OFFSET 0) v"
 
         def search(session: Session) -> list[list[VersionedHit]]:
             rows = self._rows(session, field) if exact_for is None else 0
             wanted = self._wanted(session, condition, rows, depth)
+            is_rare = rows > 0 and not wanted  # the planner expects many
+            exactly = (f"{few} WHERE {condition.text}" if is_rare else passing) if has_filter else f"{table.table} v"
             graphs = list(table.graphs(session)) if not has_filter and rows > self.graph_from else []
             near = " UNION ".join(
                 [f"({table.by_bits(wanted, max(graphs, default=0))})", *(table.by_graph(n, candidates) for n in graphs)]
@@ -342,7 +346,8 @@ class FieldSearch:
                 )
                 query = (
                     "SELECT d.id, least(1, greatest(-1, -n.distance)), d.version, d.fields, n.far, n.reach, n.compared "
-                    f"FROM ({nearest}) n JOIN {self.documents} d USING (row) ORDER BY n.distance, d.id LIMIT {limit}"
+                    f"FROM ({nearest}) n CROSS JOIN LATERAL (SELECT * FROM {self.documents} own WHERE own.row = n.row "
+                    f"OFFSET 0) d ORDER BY n.distance, d.id LIMIT {limit}"
                 )
                 return all_rows(session, query, [*[vector] * count, *condition.values])
 
@@ -351,7 +356,7 @@ class FieldSearch:
                 hits = compared(vector, "c.far", near, 2 + len(graphs)) if wanted else []
                 is_short = not hits or hits[0][-1] < (limit if graphs else depth)
                 if is_short or (has_filter and _may_miss([far for *_, far, _, _ in hits], hits[0][-2], table.dim)):
-                    hits = compared(vector, "0", f"{table.table} v{passing}", 1)
+                    hits = compared(vector, "0", exactly, 1)
                 pages.append([hit_of(*row) for *row, _, _, _ in hits])
             return pages
 
@@ -365,14 +370,21 @@ class FieldSearch:
     def _wanted(self, session: Session, condition: Condition, rows: int, depth: int) -> int:
         """Return how many rows to take by their bits, 0 to compare all that pass.
 
-        Documents drawn at random tell the share: the planner knows nothing of most conditions on metadata.
+        Documents drawn at random tell the share: the planner knows nothing of most conditions on metadata. It is
+        remembered for some seconds.
         """
         wanted, share = depth, 1.0
         if rows and condition is not ALWAYS:
-            drawn = f"SELECT * FROM {self.documents} ORDER BY draw, id LIMIT {_SAMPLED}"
-            query = f"SELECT count(*) FILTER (WHERE {condition.text}), count(*) FROM ({drawn}) d"
-            passing, count = all_rows(session, query, condition.values)[0]
-            share = passing / max(count, 1)
+            key = hash((condition.text, repr(condition.values)))
+            share, end = self._shares.get(key, (1.0, 0.0))
+            if time.monotonic() > end:
+                drawn = f"SELECT * FROM {self.documents} ORDER BY draw, id LIMIT {_SAMPLED}"
+                query = f"SELECT count(*) FILTER (WHERE {condition.text}), count(*) FROM ({drawn}) d"
+                passing, count = all_rows(session, query, condition.values)[0]
+                share = passing / max(count, 1)
+                if len(self._shares) > _SAMPLED:
+                    self._shares.clear()
+                self._shares[key] = share, time.monotonic() + _FRESH_SECONDS
             wanted = int(2 * depth / max(share, _EXACT_SHARE))
         return wanted if 2 * wanted < rows and share >= _EXACT_SHARE else 0
 
