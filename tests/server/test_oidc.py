@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,7 +20,7 @@ from tests.support.cli import assert_one_line, run
 from tests.support.identity_provider import AUDIENCE, StandInProvider, public_jwk, rsa_key, stand_in_provider
 from tests.support.service import RunningService, serving
 from vlmsearch import Document
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, MissingDependencyError
 from vlmsearch.server.access import Sessions
 from vlmsearch.server.errors import ApiError
 from vlmsearch.server.oidc import ASK_SECONDS, RENEW_SECONDS, IdentityProvider, principals_of
@@ -344,6 +345,7 @@ def test_a_provider_that_says_what_is_not_so_has_no_keys(
     assert "cannot be read" in caplog.text
 
 
+@pytest.mark.filterwarnings("ignore::jwt.InsecureKeyLengthWarning")
 def test_keys_that_are_not_for_signatures_of_ours_are_left_out(tmp_path: Path) -> None:
     short, long_curve = rsa_key(1024), ec.generate_private_key(ec.SECP384R1())
     file = tmp_path / "keys.json"
@@ -429,3 +431,13 @@ def test_a_session_ends_with_its_token(provider: StandInProvider) -> None:
         time.sleep(0.05)
     with pytest.raises(ApiError, match="expired"):
         sessions.find(started[0])
+
+
+def test_without_the_packages_the_settings_say_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    monkeypatch.delitem(sys.modules, "vlmsearch.server.oidc")
+    settings = ServerSettings(
+        {"notes": IndexSettings("mock:", "mock:")}, oidc=OidcSettings("https://a.example", "a"), uploads=str(tmp_path)
+    )
+    with pytest.raises(MissingDependencyError, match=r"`\[oidc\]` needs jwt: pip install"), serving(settings):
+        pass
