@@ -218,7 +218,8 @@ class RemotePipeline(Index):
         if len(principals) > _MAX_PRINCIPALS_CHARS:
             raise ConfigError(f"the principals take {len(principals):,} bytes of a request: give fewer of them")
         handle = copy(self)
-        vars(handle).update(_origin=replace(self._origin, principals=principals), _whole=self)
+        server, origin = self._server.with_headers({HEADER: principals}), replace(self._origin, principals=principals)
+        vars(handle).update(_server=server, _origin=origin, _whole=self)
         return handle
 
     @override
@@ -534,12 +535,11 @@ class RemotePipeline(Index):
     @contextmanager
     def _exchange(self, method: str, target: str, form: Form | None) -> Iterator[httpx.Response]:
         """Yield the answer, unread; raise the error that it stands for."""
-        body, principals = None if form is None else json_bytes(form), self._origin.principals
-        more = {HEADER: principals} if principals else {}
-        with self._server.exchange(method, target, body, more) as response:
+        body = None if form is None else json_bytes(form)
+        with self._server.exchange(method, target, body) as response:
             if response.is_error:
                 raise _error(response, self._server, self._origin)
-            if response.headers.get(HEADER, "") != principals:
+            if response.headers.get(HEADER, "") != self._origin.principals:
                 raise BackendError(f"{self._origin.server} answers for more than was asked: is it an earlier version?")
             yield response
 

@@ -19,12 +19,12 @@ _NAME = r"(?:[\w.~*:-]|%[0-9A-Fa-f]{2})+"
 _SCOPES = re.compile(rf"{_NAME}(?:,{_NAME})*(?:;{_NAME}(?:,{_NAME})*){{0,9}}", re.ASCII)
 
 
-def principal_names(principals: Iterable[str]) -> tuple[str, ...]:
+def principal_names(principals: str | Iterable[str]) -> tuple[str, ...]:
     """Return names of principals with that of everyone, sorted.
 
-    ConfigError for names that no reader can have.
+    TypeError for what is no string, and ConfigError for names that no reader can have.
     """
-    names = sorted(name for name in {EVERYONE, *reader_names(principals)} if name)
+    names = sorted(name for name in {EVERYONE, *reader_names(principals, "principals")} if name)
     if len(names) > MAX_PRINCIPALS:
         raise ConfigError(f"principals are at most {MAX_PRINCIPALS:,} names such as 'group:hr', not {len(names):,}")
     try:

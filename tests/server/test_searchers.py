@@ -304,10 +304,9 @@ def test_a_bug_is_told_with_its_traceback() -> None:
 def test_a_process_searches_within_the_scope_of_a_search() -> None:
     with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
         pipeline.add([Document("pay", text="a dog", readers=["group:hr"]), Document("map", text="a dog")])
-        call = ("of-the-request", {}, "default")
         found = {}
         for name, scope in (("all", None), ("hr", readable(["group:hr"])), ("none", readable([]))):
-            arguments = (*call, scope, [Query("a dog")], SearchOptions(min_score=0))
+            arguments: Any = ("of-the-request", {}, "default", scope, [Query("a dog")], SearchOptions(min_score=0))
             result: Any = _answer({"default": pipeline}, CancelToken(), arguments)[0]
             found[name] = {match.document.id for match in result[0]}
     assert found == {"all": {"pay", "map"}, "hr": {"pay", "map"}, "none": {"map"}}

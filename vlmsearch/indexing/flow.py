@@ -53,7 +53,8 @@ from vlmsearch.media.tiff import unread_pages
 from vlmsearch.stores.base import Store, reject_list_of
 from vlmsearch.stores.label_keys import has_labels, split_labels, without_labels
 from vlmsearch.stores.listing import outlines_of
-from vlmsearch.stores.readers import NotWritableError, keep_readers
+from vlmsearch.stores.readers import keep_readers
+from vlmsearch.stores.restricted import RestrictedStore
 from vlmsearch.types import (
     READERS,
     Document,
@@ -747,7 +748,8 @@ def upsert(store: Store, records: Sequence[Record]) -> list[Reject]:
     try:
         store.upsert(records)
     except InvalidBatchError as exc:
-        if any(error.code != "too_large" and not isinstance(error, NotWritableError) for error in exc.items.values()):
+        expected = ("too_large", "invalid") if isinstance(store, RestrictedStore) else ("too_large",)
+        if any(error.code not in expected for error in exc.items.values()):
             raise
         left = [record for item, record in enumerate(records) if item not in exc.items]
         bad = [(records[item], error) for item, error in exc.items.items()]

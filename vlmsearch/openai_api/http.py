@@ -10,6 +10,7 @@ import time
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cache, partial
@@ -20,12 +21,12 @@ from typing import Any, TypeVar
 
 import httpcore
 import httpx
+from typing_extensions import Self
 
 from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch._util.cancellation import check_cancelled, on_cancel
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.credentials import check_unencrypted, redact
-from vlmsearch._util.frozen import FrozenDict
 from vlmsearch._util.retry import AttemptOptions, retrying, seconds
 from vlmsearch._util.tracing import trace_headers
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, OverloadedError, one_line
@@ -131,17 +132,20 @@ class HttpClient(Closable):
         for transport in filter(None, transports):  # httpx has no argument for it
             transport._pool._network_backend = _Network()  # noqa: SLF001
 
+    def with_headers(self, headers: Mapping[str, str]) -> Self:
+        """Return a client of the same connections that sends further headers."""
+        other = copy(self)
+        other._headers = {**self._headers, **headers}  # noqa: SLF001
+        return other
+
     @contextmanager
-    def exchange(
-        self, method: str, target: str, data: bytes | None = None, more: Mapping[str, str] = FrozenDict()
-    ) -> Iterator[httpx.Response]:
+    def exchange(self, method: str, target: str, data: bytes | None = None) -> Iterator[httpx.Response]:
         """Send a request and yield the response, unread. The connection is kept where it was read to its end.
 
         Args:
             method: ``GET`` or ``POST``.
             target: Path and query below the URL, percent-encoded.
             data: JSON of the request.
-            more: Further headers.
 
         Raises:
             BackendUnavailableError: The server cannot be reached, went away or did not answer in time.
@@ -156,7 +160,7 @@ class HttpClient(Closable):
             method,
             self.url + target,
             content=data,
-            headers={**headers, **trace_headers(), **more},
+            headers={**headers, **trace_headers()},
             extensions={"timeout": timeouts, "clock": clock},
         )
         try:

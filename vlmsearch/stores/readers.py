@@ -62,13 +62,6 @@ def _keeping(record: Record, readers: MetadataValue | None) -> Record:
     return replace(record, document=replace(record.document, metadata=metadata), stamp=stamp)
 
 
-class NotWritableError(InvalidInputError):
-    """A record that a restricted writer may not write, although it is a good one."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__("invalid", message)
-
-
 def check_writable(records: Sequence[Record], stored: Mapping[str, Mapping[str, MetadataValue]], scope: Filter) -> None:
     """Raise InvalidBatchError that names the records which a restricted writer may not write.
 
@@ -81,9 +74,9 @@ def check_writable(records: Sequence[Record], stored: Mapping[str, Mapping[str, 
     def check(record: Record) -> None:
         document = record.document
         if document.id in stored and not scope.matches(stored[document.id]):
-            raise NotWritableError(f"{document.id!r} is the id of another document: choose another id")
+            raise InvalidInputError("invalid", f"{document.id!r} is the id of another document: choose another id")
         if not scope.matches(document.metadata):
-            raise NotWritableError(f"{document.id!r} has readers, and its writer is none of them")
+            raise InvalidInputError("invalid", f"{document.id!r} has readers, and its writer is none of them")
 
     apply_to_each(check, keep_readers(records, stored))
 
