@@ -1,4 +1,4 @@
-"""What a search costs whose documents have readers, beside one of all documents, in one run and in turns."""
+"""Searches of documents that have readers, beside those of all documents, in turns."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ _WHOLE, _PLAIN, _OPEN = "all documents", "no readers", "no readers, restricted"
 
 
 class HandleFigure(NamedTuple):
-    """What a search through a handle costs."""
+    """The cost of a search through a handle."""
 
     cpu_ms: float
     """CPU time of this process: a server's is not in it."""
     wall_ms: float
     megabytes: float
-    """What the first search through the handle leaves in memory."""
+    """The memory that the first search through the handle takes and keeps."""
 
 
 @click.command()
 @click.option("--store", default="", help="A store of this URL, whose index is new; else `sqlite:` in a new folder.")
 @click.option(
-    "--documents", default=100_000, show_default=True, type=click.IntRange(10_000), help="How many documents."
+    "--documents", default=100_000, show_default=True, type=click.IntRange(10_000), help="Number of documents."
 )
 @click.option("--queries", default=100, show_default=True, type=click.IntRange(5), help="How many searches are timed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(store: str, documents: int, queries: int, *, as_json: bool) -> None:
-    """Time searches of users in 1, 20 and 200 of 10,000 groups, where a document has 10 readers.
+    """Time searches of users in 1, 20 and 200 of 10,000 groups.
 
-    Two indexes are made: one with readers, and one without, whose restricted handle should cost nothing. Searches are
-    medians. A URL is that of the first; the second has `-plain` at its end.
+    Two indexes are made: one with 10 readers for each document, and one without, whose restricted handle should cost
+    nothing. Searches are medians. A URL is that of the first; the second has `_plain` at its end.
     """
     with tempfile.TemporaryDirectory(prefix="vlmsearch-") as place, ExitStack() as stack:
         url, corpus = store or f"sqlite:{Path(place) / 'index'}", Corpus(documents, 176)
-        opened = [stack.enter_context(Pipeline.open(encoder="mock:", store=name)) for name in (url, f"{url}-plain")]
+        opened = [stack.enter_context(Pipeline.open(encoder="mock:", store=name)) for name in (url, f"{url}_plain")]
         for pipeline, readers in zip(opened, (_READERS, 0)):
             fill(pipeline, corpus, readers)
         groups = np.random.default_rng(2).choice(_GROUPS, max(_PRINCIPALS), replace=False).tolist()

@@ -22,7 +22,7 @@ _SCOPES = re.compile(rf"{_NAME}(?:,{_NAME})*(?:;{_NAME}(?:,{_NAME})*){{0,9}}", r
 def principal_names(principals: str | Iterable[str]) -> tuple[str, ...]:
     """Return names of principals with that of everyone, sorted.
 
-    TypeError for what is no string, and ConfigError for names that no reader can have.
+    TypeError for no strings, and ConfigError for names that no reader can have.
     """
     names = sorted(name for name in {EVERYONE, *reader_names(principals, "principals")} if name)
     if len(names) > MAX_PRINCIPALS:

@@ -23,7 +23,7 @@ PRINCIPALS: list[list[str]] = [[], GROUPS[:1], GROUPS[2:5], GROUPS]
 
 
 def drawn_documents(rng: random.Random, ids: Sequence[str]) -> list[Document]:
-    """Documents of some words, a few of which have passages."""
+    """Documents of some words, and a few long ones with passages."""
     documents = []
     for number, id in enumerate(ids):
         readers = None if rng.random() < 0.2 else rng.sample(GROUPS, rng.randint(0, 2))
@@ -36,7 +36,7 @@ def drawn_documents(rng: random.Random, ids: Sequence[str]) -> list[Document]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    """An index with passages and parts of files, some of which were replaced or deleted."""
+    """An index with passages and parts of files, and some documents replaced or deleted."""
     rng = random.Random(1)
     ids = [f"doc-{number}" for number in range(130)] + [
         f"file-{n}.pdf#page={page}" for n in range(12) for page in (1, 2, 3)

@@ -212,7 +212,7 @@ class SqliteStore(DatabaseStore):
     # ---- writing
 
     def write(self, records: Sequence[Record], scope: Filter | None = None) -> None:
-        """Add or replace records, all of them in one transaction; ``scope`` is what a restricted writer may read."""
+        """Add or replace records, in one transaction; ``scope`` is what a restricted writer may read."""
         with self._writing("write documents") as (db, tables):
             is_first = not tables.state(db).last_row
             there = {} if is_first else tables.readers(db, [record.document.id for record in records])
@@ -310,7 +310,7 @@ class SqliteStore(DatabaseStore):
         return self.sample_ids_within(field, count, None)
 
     def sample_ids_within(self, field: Field, count: int, scope: Filter | None) -> list[str]:
-        """Return the ids with the smallest sampling keys among the rows that pass and have a field, in their order."""
+        """Return the ids with the smallest sampling keys among the rows that pass."""
         if self.as_opened() is None:
             return []
         with self._viewing("sample", field, SAMPLES, scope=scope) as (db, tables, view):
@@ -554,7 +554,7 @@ def _passing(db: sqlite3.Connection, tables: Tables, ids: Collection[str], where
 
 
 def _drawn(db: sqlite3.Connection, tables: Tables, view: View, field: Field, count: int) -> dict[int, str]:
-    """Read the rows of a sample, each with its id, in the order of their sampling keys."""
+    """Read the rows of a sample with their ids, in the order of the sampling keys."""
     named = sorted((sampling_key(id), id, row) for row, id in tables.ids_of(db, view.sample(field, count).tolist()))
     return {row: id for _, id, row in named[:count]}
 

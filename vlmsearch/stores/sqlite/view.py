@@ -33,7 +33,7 @@ from vlmsearch.stores.terms import words_to_find
 from vlmsearch.types import READERS, WORDS, Field, document_of, group_of
 
 MIN_KEPT = 2**17
-"""Documents, in all fields, words and samples together, from which on a file of arrays is made."""
+"""Documents in fields, words and samples together, from which on a file of arrays is made."""
 _GROWTH = 1.25
 """The file is made anew once there are so many times as many as it has."""
 _QUICK, _LATER = 2**18, 5.0
