@@ -160,6 +160,7 @@ VERBS: dict[str, Verb] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "sets", "step"),
     [

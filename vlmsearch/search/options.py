@@ -342,8 +342,6 @@ class LabelRequest(FilterOptions):
         labels = tuple(dict.fromkeys(" ".join(well_formed(label).split()) for label in self.labels))
         if not all(labels) or not (labels or self.write):
             raise ConfigError("labels are words such as `cat`; none only with `write`, which takes labels off")
-        if self.key == READERS:
-            raise ConfigError(f"labels are not written under `key` {READERS!r}, which says who may read: choose one")
         wrong = [template for template in self.templates if template.count("{}") != 1]
         if wrong or not self.templates:
             raise ConfigError(f"a `template` has {{}} once, where the label goes, such as 'a photo of a {{}}': {wrong}")

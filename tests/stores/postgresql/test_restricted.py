@@ -1,4 +1,4 @@
-"""A restricted handle says what an index of the readable documents alone says, and no role reads more by SQL."""
+"""A restricted handle says what an index of the readable documents says."""
 
 import itertools
 import random
@@ -44,7 +44,7 @@ def _documents() -> list[Document]:
 
 @pytest.fixture(scope="module")
 def whole(postgres_url: str) -> Iterator[Pipeline]:
-    """An index in which documents were replaced and deleted."""
+    """Give an index in which documents were replaced and deleted."""
     store = open_store(f"{postgres_url}?table={next(_tables)}")
     with Pipeline(MockEncoder(), store) as pipeline:
         pipeline.add(_documents())
@@ -57,7 +57,7 @@ def whole(postgres_url: str) -> Iterator[Pipeline]:
 def handles(
     request: pytest.FixtureRequest, whole: Pipeline, postgres_url: str
 ) -> Iterator[tuple[Pipeline, Pipeline, set[str]]]:
-    """A restricted handle, an index of its documents alone in the order of writing, and the ids of the others."""
+    """Give a restricted handle, an index of its documents alone, and the ids of the others."""
     store, scope = whole.store, readable(request.param)
     assert isinstance(store, PostgresStore)
     written = [id for (id,) in store._run("list", f"SELECT id FROM {store._tables.documents} ORDER BY row")]
@@ -132,7 +132,7 @@ def _with(record: Record, readers: list[str] | None) -> Record:
 
 
 def _objects(url: str, table: str) -> set[str]:
-    """The names of all tables, indexes, columns and policies of an index."""
+    """Return the names of all tables, indexes, columns and policies of an index."""
     with psycopg.connect(url) as session:
         rows = session.execute(
             "SELECT c.relname || ' ' || coalesce(a.attname, '') FROM pg_class c LEFT JOIN pg_attribute a "
@@ -308,5 +308,5 @@ def test_another_role_reads_by_sql_what_its_setting_says(server: PostgresServer)
 def test_a_filter_of_somebody_on_the_key_is_no_permission(postgres_url: str) -> None:
     records = make_records(2)
     with _store(postgres_url, [_with(records[0], ["group:hr"]), _with(records[1], None)]) as store:
-        found = store.documents_after("", 9, parse_filter({"readers": "group:hr"}))
-        assert [document.id for document in found] == [records[0].document.id]
+        documents = store.documents_after("", 9, parse_filter({"readers": "group:hr"}))
+        assert [document.id for document in documents] == [records[0].document.id]

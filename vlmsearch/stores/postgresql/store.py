@@ -92,7 +92,10 @@ from vlmsearch.types import (
 T = TypeVar("T")
 _WRITES = 500
 _OWN_POLICIES = "SET LOCAL row_security = on;"
-"""The setting of transactions on tables with policies, which hide nothing from a role that is in the owner's."""
+"""The setting of transactions on tables with policies.
+
+These hide nothing from a role that is in the owner's.
+"""
 _LOOK_SECONDS = 10.0
 """Seconds until a search looks again for lists of readers, which another process may have made."""
 
@@ -153,7 +156,7 @@ class PostgresStore(DatabaseStore):
         self._proof_of_slots = ""
         """Statements that prove that the tables beside the generations are those that were looked at."""
         self._lists, self._next_look = "", 0.0
-        """The table of lists of readers, "" where it is not known; and when to look for it."""
+        """The table of lists of readers, "" while unknown; and when to look for it."""
 
     # ---- what it is made of
 
@@ -321,7 +324,7 @@ class PostgresStore(DatabaseStore):
         check_size(row)
 
     def upsert_within(self, records: Sequence[Record], scope: Filter) -> None:
-        """Add or replace records as `upsert` does, where those that they replace pass a filter, as they do."""
+        """Add or replace records as `upsert` does, where `check_writable` lets them pass."""
         with self.in_use(records):
             check_records(records, self.needed().spaces)
             self._check_keepable(records)
@@ -448,7 +451,7 @@ class PostgresStore(DatabaseStore):
         return count
 
     def _lock(self, session: Session, ids: list[str]) -> dict[str, dict[str, MetadataValue]]:
-        """Lock those documents that are there, in the order of writers, and return their metadata by id."""
+        """Lock those documents that are there, in the order of writers; return their metadata by id."""
         query = (
             f"SELECT id, metadata FROM {self._tables.documents} WHERE id = ANY(%s) AND {IS_DOCUMENT} ORDER BY id "
             "FOR UPDATE"

@@ -205,10 +205,10 @@ class IndexTables:
         self.mark(session, [name for name in self.names if name != f"{self.name}${READERS}"])
 
     def create_lists(self, session: Session) -> None:
-        """Make the table of lists of readers, and a column that has their numbers, unless they are there.
+        """Make the table of lists of readers and the column of their numbers, unless there.
 
-        A role that is not in their owner's sees what everyone may read, and what one of the names in the setting
-        ``vlmsearch.principals`` may, which has one a line. It reads these two tables, and cannot write.
+        A role that is not in their owner's sees what everyone may read, and what some principals may. The setting
+        ``vlmsearch.principals`` has their names, one a line. Such a role cannot write.
         """
         if self.has_lists(session):
             return
@@ -235,7 +235,8 @@ class IndexTables:
     @property
     def unlisted(self) -> str:
         """Return the condition of documents whose readers are others than those of their lists."""
-        return f"readers IS DISTINCT FROM {self._list_of('metadata')}"
+        listed = f"SELECT FROM {self.lists} l WHERE l.list = readers AND l.value = metadata->'readers'"
+        return f"CASE WHEN metadata ? 'readers' THEN NOT EXISTS ({listed}) ELSE readers IS NOT NULL END"
 
     def mend_lists(self, session: Session) -> None:
         """Give all documents the lists that their metadata say, and remove those that no document has."""
@@ -249,7 +250,7 @@ class IndexTables:
         return _LIST_OF.format(new=metadata, lists=self.lists)
 
     def _keep_lists(self, session: Session, given: str, values: Sequence[object]) -> bool:
-        """Add the lists of readers in metadata that are given, and return whether the index has lists."""
+        """Add the lists of readers in metadata; return whether the index has lists."""
         if not self.has_lists(session):
             return False
         session.execute(_LISTS.format(lists=self.lists, given=given), values)
@@ -293,14 +294,15 @@ class IndexTables:
             The sizes of all segments of words; and the readers, as JSON, of the documents that were replaced, by id.
         """
         given, values = f"json_to_recordset(%s::json) AS given({_GIVEN})", (f"[{','.join(rows.values())}]",)
-        names, columns, found = [name for name, _ in _COLUMNS], _NAMES, _NAMES
+        columns = selected = _NAMES
         if self._keep_lists(session, given, values):
-            names, columns, found = [*names, READERS], f"{_NAMES}, readers", f"{_NAMES}, {self._list_of('metadata')}"
-        changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in names if name not in ("id", "metadata"))
+            columns, selected = f"{_NAMES}, readers", f"{_NAMES}, {self._list_of('metadata')}"
+        others = (name for name in columns.split(", ") if name not in ("id", "metadata"))
+        changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
         kept = _KEPT if keeps else "EXCLUDED.metadata"
         written = all_rows(
             session,
-            f'INSERT INTO {self.documents} AS d ({columns}) SELECT {found} FROM {given} ORDER BY id COLLATE "C" '
+            f'INSERT INTO {self.documents} AS d ({columns}) SELECT {selected} FROM {given} ORDER BY id COLLATE "C" '
             f"ON CONFLICT (id) DO UPDATE SET row = DEFAULT, replaced = d.row, metadata = {kept}, {changes} "
             "RETURNING d.id, d.row, d.replaced, d.metadata->'readers'",
             values,
@@ -347,7 +349,6 @@ class IndexTables:
         Returns:
             The sizes of all segments of words, where there is another one now.
         """
-        sizes: list[SegmentSize] = []
         ids = [record.document.id for record in records]
         given = ", ".join(
             f"{json.dumps(record.document.id)}: "
@@ -355,16 +356,16 @@ class IndexTables:
             for record in records
         )
         new = f"given.rows->{DOCUMENT_OF}"  # looked up, since a join may compare each row with each document
-        changes = f"version = %s, metadata = {new}->1, digest = ({new}->>0) || {SEAL}"
-        if self._keep_lists(session, "(SELECT value->1 AS metadata FROM jsonb_each(%s::jsonb)) m", (f"{{{given}}}",)):
-            changes += f", readers = {self._list_of(f'({new}->1)')}"
-            sizes = self.words.add(session, NOTHING, NOTHING.rows)  # restricted handles count words anew
+        changed = "(SELECT value->1 AS metadata FROM jsonb_each(%s::jsonb)) m"
+        has_lists = self._keep_lists(session, changed, (f"{{{given}}}",))
+        listed = f", readers = {self._list_of(f'({new}->1)')}" if has_lists else ""
         session.execute(
-            f"UPDATE {self.documents} SET {changes} "
+            f"UPDATE {self.documents} SET version = %s, metadata = {new}->1, digest = ({new}->>0) || {SEAL}{listed} "
             f"FROM (SELECT %s::jsonb AS rows) given WHERE id = ANY(%s::text[] || {self.passages})",
             (version, f"{{{given}}}", ids, ids),
         )
-        return sizes
+        # an empty segment makes restricted handles count words anew
+        return self.words.add(session, NOTHING, NOTHING.rows) if has_lists else []
 
     @property
     def wrong_passages(self) -> str:

@@ -177,9 +177,8 @@ def compile_filter(where: Filter | None, lists: str = "") -> Condition:
         names = [escape(name) for name in where.value if isinstance(name, str)]
         return Condition(_IS_READABLE.format(lists), (names,))
     condition = _compile_comparison(where)
-    if where.or_absent:
-        return Condition(f"(NOT d.metadata ? %s OR {condition.text})", (escape(where.key), *condition.values))
-    return condition
+    absent = Condition("NOT d.metadata ? %s", (escape(where.key),))
+    return _combined("$or", [absent, condition]) if where.or_absent else condition
 
 
 _IS_READABLE = (
@@ -187,7 +186,7 @@ _IS_READABLE = (
     "FROM unnest(%s::text[]) p(name) CROSS JOIN LATERAL (SELECT list FROM {} WHERE names @> ARRAY[p.name] OFFSET 0) l) "
     "END"
 )
-"""The condition that a document has no readers, or a list of them with one of some names.
+"""The condition that everyone may read a document, or one of some names.
 
 Lists are looked up name by name: an overlap with many names would be compared list by list. ``DISTINCT`` lets the
 planner expect few of them, so that it hashes them.

@@ -209,12 +209,11 @@ class WordRanking:
         """Return the languages of the texts of some rows. They are read where the index has several."""
         if len(words.languages) < 2 or self._language != AUTO:
             return words.languages
-        new = [row for row in rows.tolist() if row not in self._language_of]
-        for some in batches(new, PAGE):
+        for some in batches([row for row in rows.tolist() if row not in self._language_of], PAGE):
             query = f"SELECT row, {COLUMNS} FROM {self._documents} WHERE row = ANY(%s)"
             for row, *columns in all_rows(session, query, (some,)):
-                part = Postings.of([0], [words_of_row(document_row(*columns).record())], AUTO)
-                self._language_of[row] = part.languages
+                text = words_of_row(document_row(*columns).record())
+                self._language_of[row] = Postings.of([0], [text], AUTO).languages
         return frozenset[str]().union(*(self._language_of[row] for row in rows.tolist()))
 
     def _read(self, session: Session, condition: Condition) -> dict[int, tuple[str, str, list[str]]]:
