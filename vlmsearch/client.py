@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from io import BytesIO
@@ -38,6 +39,7 @@ from vlmsearch.errors import (
 )
 from vlmsearch.index import Index
 from vlmsearch.indexing.given import given_documents
+from vlmsearch.principals import HEADER, principals_text
 from vlmsearch.search.query import Query, split_phrases, split_text
 from vlmsearch.types import (
     PASSAGE,
@@ -97,6 +99,8 @@ _BATCH_BYTES = 8 * 2**20
 """Bytes of the images, texts and metadata in one request."""
 _BATCH_IDS, _BATCH_DELETED = 100, 10_000
 _PAGE = 100
+_MAX_PRINCIPALS_CHARS = 32_768
+"""Maximum length of a header: a server reads 64 KiB of all headers together."""
 _MAX_BYTES = 512 * 2**20
 """Maximum length of an answer, and of a line of a stream: a job may name each document of the index."""
 _CODES = frozenset(get_args(RejectCode))
@@ -148,7 +152,8 @@ _OPENED: WeakValueDictionary[tuple[str, str], RemotePipeline] = WeakValueDiction
 
 def opened(image: RemoteImage) -> RemotePipeline | None:
     """Return an open pipeline that can fetch an image; None where there is none."""
-    return _OPENED.get((image.server, image.index))
+    pipeline = _OPENED.get((image.server, image.index))
+    return pipeline and pipeline._within(image.principals)  # noqa: SLF001
 
 
 class RemotePipeline(Index):
@@ -194,6 +199,7 @@ class RemotePipeline(Index):
         self._index = index
         self._origin = Origin(self._server.url, index)
         self._timeout = timeout
+        self._whole: RemotePipeline | None = None
         _OPENED[self._origin.server, index] = self
 
     def __repr__(self) -> str:
@@ -203,7 +209,18 @@ class RemotePipeline(Index):
 
     @override
     def restricted(self, principals: Iterable[str]) -> RemotePipeline:
-        raise NotImplementedError
+        return self._within(";".join(filter(None, (self._origin.principals, principals_text([principals])))))
+
+    def _within(self, principals: str) -> RemotePipeline:
+        """Return a handle that sends this header with each request; itself where it is the one."""
+        if principals == self._origin.principals:
+            return self
+        if len(principals) > _MAX_PRINCIPALS_CHARS:
+            raise ConfigError(f"the principals take {len(principals):,} bytes of a request: give fewer of them")
+        handle = copy(self)
+        server, origin = self._server.with_headers({HEADER: principals}), replace(self._origin, principals=principals)
+        vars(handle).update(_server=server, _origin=origin, _whole=self)
+        return handle
 
     @override
     @verb(verbs.SearchRequest)
@@ -481,7 +498,9 @@ class RemotePipeline(Index):
     # ------------------------------------------------------------------------------------------------------ transport
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. A restricted handle has none of its own."""
+        if self._whole is not None:
+            return
         if _OPENED.get((self._origin.server, self._index)) is self:
             del _OPENED[self._origin.server, self._index]
         self._server.close()
@@ -520,6 +539,8 @@ class RemotePipeline(Index):
         with self._server.exchange(method, target, body) as response:
             if response.is_error:
                 raise _error(response, self._server, self._origin)
+            if response.headers.get(HEADER, "") != self._origin.principals:
+                raise BackendError(f"{self._origin.server} answers for more than was asked: is it an earlier version?")
             yield response
 
     def _job(self, kind: type[T], name: str, form: Form, on_progress: Callable[[int], None] | None = None) -> T:

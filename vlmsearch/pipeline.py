@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import threading
@@ -98,6 +99,8 @@ class Pipeline(Index):
         >>> report.added, matches[0].document.text
         (2, 'a dog in the snow')
     """
+
+    _cache_salt: str | None = None
 
     def __init__(
         self,
@@ -325,12 +328,16 @@ class Pipeline(Index):
 
     def _handle(self, scope: Filter) -> Pipeline:
         """Return the handle on the documents that pass a filter; the last ones are kept."""
+        self._check_process()
         with self._opening:
-            handle = self._restricted.pop(scope, None) or RestrictedPipeline(self, scope)
+            handle = self._restricted.pop(scope, None) or self._new_handle(scope)
             self._restricted[scope] = handle
             while len(self._restricted) > _MAX_HANDLES:
                 self._restricted.popitem(last=False)
         return handle
+
+    def _new_handle(self, scope: Filter) -> RestrictedPipeline:
+        return RestrictedPipeline(self, scope)
 
     @override
     @verb(verbs.SearchRequest)
@@ -497,6 +504,8 @@ class Pipeline(Index):
         if self.generator is None:
             raise ConfigError("this pipeline has no generator: open it with one, such as extractive:")
         generator, options = self.generator, given.options or default_options(self.generator)
+        if self._cache_salt is not None:
+            options = replace(options, cache_salt=self._cache_salt)
         template = TEMPLATE if given.template is None else parse_template(given.template)
         question = well_formed(given.question)
         with operation("ask"):
@@ -630,6 +639,7 @@ class RestrictedPipeline(Pipeline):
         from vlmsearch.stores.restricted import restricted_store
 
         self._whole, self._scope = pipeline, scope
+        self._cache_salt = hashlib.sha256(repr(scope).encode("utf-8", "surrogatepass")).hexdigest()
         encoder, self._inner = pipeline._follow()  # noqa: SLF001
         super().__init__(
             encoder,

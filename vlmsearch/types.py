@@ -428,6 +428,7 @@ class RemoteImage:
         index: Name of the index there.
         id: Id of the document.
         path: Name of the file on the server, for people to read; `str` gives it.
+        principals: Principals that a restricted handle asked for, as a header has them; "" for another one.
 
     Example:
         >>> image = RemoteImage("http://127.0.0.1:8080", "photos", "a", "/srv/photos/a.jpg")
@@ -439,6 +440,7 @@ class RemoteImage:
     index: str
     id: str
     path: str
+    principals: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return self.path

@@ -62,6 +62,8 @@ class Origin:
     index: str
     id: str = ""
     """Id of the document that is read."""
+    principals: str = ""
+    """Principals that it is asked for, as a header has them."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,7 @@ def _read(hint: Any, value: Any, origin: Origin) -> Any:
     inner = get_args(hint)
     kind: Any = get_origin(hint) or hint
     if is_image(hint) and isinstance(value, str):
-        return RemoteImage(origin.server, origin.index, _read(str, origin.id, origin), value)
+        return RemoteImage(origin.server, origin.index, _read(str, origin.id, origin), value, origin.principals)
     if kind in UNIONS:
         for part in inner:
             with suppress(ValueError):

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmsearch._util.batching import batches
 from vlmsearch.errors import ConfigError
 from vlmsearch.stores.base import (
     CheckReport,
@@ -177,12 +178,9 @@ class MemoryStore(Store):
         with self._lock:
             rows = list(self._by_row.values())
             if self._parts is None:
-                texts = list(map(words_of_row, rows))
                 self._parts = [
-                    Postings.of(
-                        range(start, min(start + MAX_ROWS, len(texts))), texts[start : start + MAX_ROWS], self._language
-                    )
-                    for start in range(0, len(texts), MAX_ROWS)
+                    Postings.of(some, (words_of_row(rows[at]) for at in some), self._language)
+                    for some in batches(range(len(rows)), MAX_ROWS)
                 ]
             alive = None if scope is None else np.array([_passes(row, scope) for row in rows], np.bool_)
             return _Words(rows, alive, WordTable(self._parts, alive), self._language)
@@ -257,10 +255,8 @@ class _Words:
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         wanted = set(ids)
-        names = {
-            at: id for at, row in enumerate(self.rows) if (id := row.document.id) in wanted and _passes(row, where)
-        }
-        names = {at: id for at, id in names.items() if self.alive is None or self.alive[at]}
+        rows = [(at, row) for at, row in enumerate(self.rows) if self.alive is None or self.alive[at]]
+        names = {at: id for at, row in rows if (id := row.document.id) in wanted and _passes(row, where)}
         scores, _ = self.table.scores(query_terms(query, self.language), np.array([*names], np.int64))
         hits = [Hit(id, score) for id, score in zip(names.values(), scores.tolist()) if score > 0]
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))

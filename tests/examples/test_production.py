@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from tests.support.service import RunningService, serving
 from vlmsearch import BackendError, Document, Pipeline
 from vlmsearch._util.tables import read_table
 from vlmsearch.registry import open_store
-from vlmsearch.server.settings import read_settings
+from vlmsearch.server.settings import IndexSettings, OidcSettings, read_settings
 
 FOLDER = ROOT / "examples" / "production"
 CHART = FOLDER / "chart"
@@ -167,6 +168,15 @@ def test_the_settings_of_the_chart_are_those_that_the_server_reads(tmp_path: Pat
     assert found.indexes["notes"].reranker == "mock:"
 
 
+def test_the_chart_passes_the_identity_provider_on(tmp_path: Path) -> None:
+    oidc = {"issuer": "https://id.example.com", "audience": "search", "indexes": ["photos"], "role": "write"}
+    [settings] = [one for one in rendered(service={"oidc": oidc}) if "serve.toml" in one.get("data", {})]
+    (tmp_path / "serve.toml").write_text(settings["data"]["serve.toml"], encoding="utf-8")
+    found = read_settings(tmp_path / "serve.toml")
+    assert found.oidc == OidcSettings("https://id.example.com", "search", role="write", indexes=("photos",))
+    assert found.indexes["photos"].generator == "extractive:"
+
+
 def test_one_value_of_the_chart_chooses_postgresql(tmp_path: Path) -> None:
     assert rendered() == rendered(store="mongodb+chroma")
     manifests = rendered(store="postgresql")
@@ -216,7 +226,9 @@ def test_the_dashboard_and_the_alerts_of_the_chart_are_the_files() -> None:
 # ---- Compose
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml", "compose.postgresql.yaml", "compose.proxy.yaml"])
+@pytest.mark.parametrize(
+    "name", ["compose.yaml", "compose.gpu.yaml", "compose.oidc.yaml", "compose.postgresql.yaml", "compose.proxy.yaml"]
+)
 def test_the_compose_files_follow_the_specification(name: str) -> None:
     given = re.sub(r"\$\{\w+:[?-]([^}]*)\}", r"\1", (FOLDER / name).read_text(encoding="utf-8"))  # as Compose does
     plain = yaml.safe_dump(yaml.safe_load(given), sort_keys=False)  # anchors and merges are YAML's, not Compose's
@@ -362,6 +374,34 @@ def test_the_service_searches_with_the_settings_of_the_set(running: RunningServi
     found = running.http.post("/api/v1/indexes/photos/search", json={"text": "dog"}).json()
     assert [match["id"] for match in found["matches"]] == ["a"]
     assert running.http.get("/readyz").status_code == 200
+
+
+def test_users_of_the_stand_in_find_their_own_documents(tmp_path: Path) -> None:
+    given = read_settings(FOLDER / "serve.oidc.toml")
+    assert replace(given, oidc=None) == read_settings(FOLDER / "serve.toml")
+    assert given.oidc
+    mounted = [each.split(":")[:2] for each in load("compose.oidc.yaml")["services"]["vlmsearch"]["volumes"]]
+    assert mounted == [["./serve.oidc.toml", "/etc/vlmsearch/serve.toml"]]
+
+    def token(*words: str) -> str:
+        command = [sys.executable, str(FOLDER / "identity_stand_in.py"), *words, "--keys", str(tmp_path)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    tokens = {"ann": token("ann", "--group", "hr", "--group", "all"), "bob": token("bob")}
+    here = replace(given.oidc, jwks=str(tmp_path / Path(given.oidc.jwks or "").name))
+    index = IndexSettings("mock:", "mock:", generator="")
+    settings = replace(
+        given, indexes={"photos": index}, oidc=here, tokens=None, host="127.0.0.1", uploads=str(tmp_path)
+    )
+    with serving(settings) as opened:
+        documents = [Document("a", text="a dog", readers=["group:hr"]), Document("b", text="a dog")]
+        opened.service.indexes["photos"].pipeline.add(documents)
+        seen = {}
+        for user, secret in tokens.items():
+            headers = {"Authorization": f"Bearer {secret}"}
+            answer = opened.http.post("/api/v1/indexes/photos/search", json={"text": "dog"}, headers=headers)
+            seen[user] = {match["id"] for match in answer.json()["matches"]}
+    assert seen == {"ann": {"a", "b"}, "bob": {"b"}}
 
 
 @pytest.fixture(scope="module")

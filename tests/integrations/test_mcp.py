@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
@@ -359,3 +360,63 @@ def test_the_suite_of_the_protocol_passes(folder: Path, tmp_path: Path) -> None:
             )
             assert done.returncode == 0, (scenario, done.stdout[-2000:])
             assert re.search(r"Passed: [1-9]\d*/|✓", done.stdout), (scenario, done.stdout[-2000:])
+
+
+ON_AN_ID: dict[str, dict[str, Any]] = {
+    "similar": {"ids": ["ID"]},
+    "read": {"id": "ID"},
+    "look": {"id": "ID"},
+    "search": {"query": "dog", "without": "car"},
+    "ask": {"question": "Is there a dog?"},
+    "label": {"labels": ["dog"], "where": {"title": "ID"}},
+    "info": {},
+}
+
+
+@pytest.fixture(scope="module")
+def restricted(folder: Path) -> Iterator[Pipeline]:
+    """What ann may read of an index with a document of bob."""
+    with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        image = folder / "scene.png"
+        pipeline.add(Document("doc-b", text="a dog in the snow", image=image, readers=["user:bob"]))
+        pipeline.add([Document("mine", text="a dog", readers=["user:ann"]), Document("all", text="a blue car")])
+        yield pipeline.restricted(["user:ann"])
+
+
+@pytest.mark.parametrize("tool", EXPECTED)
+def test_a_document_that_is_not_readable_is_absent_for_each_tool(tool: str, restricted: Pipeline) -> None:
+    server = create_mcp_server(restricted, allow_write=True)
+
+    def told(id: str) -> str:
+        arguments = json.loads(json.dumps(ON_AN_ID[tool]).replace("ID", id))
+        return call(server, tool, **arguments).model_dump_json().replace(id, "ID")
+
+    assert told("doc-b") == told("doc-z")
+    assert "snow" not in told("doc-b")
+
+
+def test_resources_of_a_document_that_is_not_readable_are_absent(restricted: Pipeline) -> None:
+    server = create_mcp_server(restricted)
+
+    async def told(client: Client, uri: str) -> str:
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource(uri)
+        return str(caught.value)
+
+    for kind in ("documents", "images"):
+        messages = [
+            with_client(server, partial(told, uri=f"vlmsearch://{kind}/{id}")).replace(id, "ID")
+            for id in ("doc-b", "doc-z")
+        ]
+        assert messages == ["there is no document 'ID': give an id as `search` gave it"] * 2
+    found = structured(server, "search", query="dog", min_score=0.0)
+    assert {match["id"] for match in found["matches"]} == {"mine", "all"}
+    assert structured(server, "info")["documents"] == 2
+
+
+def test_the_command_serves_what_principals_may_read(tmp_path: Path) -> None:
+    with Pipeline.open(encoder="mock:", store=f"sqlite:{tmp_path / 'index'}") as pipeline:
+        pipeline.add(Document(name, text="a dog", readers=[f"user:{name}"]) for name in ("ann", "bob"))
+    server = StdioServerParameters(command=sys.executable, args=[*command(tmp_path), "--principals", "user:ann"])
+    assert structured(server, "info")["documents"] == 1
+    assert [match["id"] for match in structured(server, "search", query="dog", min_score=0.0)["matches"]] == ["ann"]

@@ -116,6 +116,24 @@ def test_tables_have_their_columns_and_a_file_of_several_documents_is_rejected(t
 
 
 @pytest.mark.usefixtures("cluster")
+def test_readers_are_given_and_change_without_encoding(tmp_path: Path) -> None:
+    (tmp_path / "note.md").write_text("---\nreaders: group:hr\n---\nA dog.")
+    Image.new("RGB", (40, 40), "navy").save(
+        tmp_path / "scan.tif", save_all=True, append_images=[Image.new("L", (9, 9))]
+    )
+    store = f"sqlite:{tmp_path}/index"
+    for given, expected in (
+        (["user:ann"], dict.fromkeys(("note.md", "scan.tif"), frozenset({"user:ann"}))),
+        ([], dict.fromkeys(("note.md", "scan.tif"), frozenset[str]())),
+    ):
+        source = Paths([tmp_path / "note.md", tmp_path / "scan.tif"], options=SourceOptions(readers=given))
+        assert index(source, encoder="mock:", store=store).indexed == 2
+        with open_store(store) as opened:
+            documents = opened.get(list(opened.ids()))
+        assert {Path(document.id).name: document.readers for document in documents} == expected
+
+
+@pytest.mark.usefixtures("cluster")
 def test_object_storage_is_read_by_the_workers(tmp_path: Path) -> None:
     sources = make_sources(tmp_path)
     url = put_folder(tmp_path, "ray")

@@ -72,6 +72,17 @@ HONEST = {
                 return planted.ShelfStore(tmp_path)
         """,
     ),
+    "readers": Honest(
+        mock("store"),
+        """
+        from vlmsearch_mocks.contracts.readers import ReadersSuite
+        del StoreContract
+
+        class TestPlanted(ReadersSuite):
+            def make_store(self, tmp_path):
+                return planted.MemoryStore()
+        """,
+    ),
     "encoder": Honest(
         mock("encoder"),
         """
@@ -99,8 +110,13 @@ HONEST = {
 }
 CLIPPED = "np.clip(vectors @ np.array(list(rows.values())).T, -1, 1)"
 PASSES = "(where is None or where.matches(record.document.metadata))"
-WRITE = """        with self._lock:
-            self._records = {**self._records, **kept}"""
+LOCKED = """        with self._lock:
+            stored = {id: record.document.metadata for id, record in self._records.items()}
+            kept = {record.document.id: copied(record) for record in keep_readers(records, stored)}
+"""
+WRITE = "            self._records = {**self._records, **kept}"
+ROW_PASSES = "return where is None or where.matches(row.document.metadata)"
+CHANGED = "changed_records(self.records([change.document.id for change in changes]), changes)"
 THERE = "return [replace(copied(records[id]), fingerprint=made_by) for id in ids if id in records]"
 GONE = "gone = {id for id in ids if id in self._records}"
 FAULTS: list[tuple[str, str, str, str, str]] = [
@@ -145,8 +161,8 @@ FAULTS: list[tuple[str, str, str, str, str]] = [
     (
         "store",
         "writes without a lock",
-        WRITE,
-        """        import time
+        LOCKED + WRITE,
+        LOCKED.replace("with self._lock", "if True") + """        import time
         for id, record in kept.items():
             self._records = {**self._records, id: record}
             time.sleep(0.001)""",
@@ -181,10 +197,10 @@ FAULTS: list[tuple[str, str, str, str, str]] = [
         "store",
         "old metadata kept",
         WRITE,
-        "        for id in kept.keys() & self._records.keys():\n"
-        "            document = kept[id].document\n"
-        "            metadata = {**self._records[id].document.metadata, **document.metadata}\n"
-        "            kept[id] = replace(kept[id], document=replace(document, metadata=metadata))\n" + WRITE,
+        "            for id in kept.keys() & self._records.keys():\n"
+        "                document = kept[id].document\n"
+        "                metadata = {**self._records[id].document.metadata, **document.metadata}\n"
+        "                kept[id] = replace(kept[id], document=replace(document, metadata=metadata))\n" + WRITE,
         "a_record_replaces_all_of_the_old_one",
     ),
     ("store", "numbers as text", "metadata=dict(document.metadata)", "metadata={k: str(v) for k, v in document.metadata.items()}", "a_document_comes_back_as_it_was"),
@@ -246,6 +262,23 @@ FAULTS: list[tuple[str, str, str, str, str]] = [
     ("store", "changes unchecked", "        check_changes(changes)\n", "", "nothing_is_changed_where_some_metadata_do_not_fit"),
     ("store", "passages lost", ", passages=passages)", ", passages=())", "a_record_comes_back_with_its_passages"),
     ("store", "passages not searched", "for record in rows_of(self._records.values())", "for record in self._records.values()", "search_finds_passages_that_pass_the_filter_of_their_document"),
+    # ---- readers
+    ("store", "readers forgotten", "keep_readers(records, stored)", "records", "a_record_without_readers_keeps_those_of_the_index"),
+    (
+        "store",
+        "readers looked up before the write",
+        LOCKED + WRITE,
+        LOCKED.replace("with self._lock", "if True") + "            import time\n            time.sleep(0.001)\n        with self._lock:\n" + WRITE,
+        "readers_are_kept_while_others_write",
+    ),
+    ("readers", "an absent key is nobody", ROW_PASSES, f"{ROW_PASSES} and (not hasattr(where, 'or_absent') or where.key in row.document.metadata)", "a_document_is_shown_to_its_readers_and_one_without_readers_to_everyone"),
+    ("readers", "no names are everyone", ROW_PASSES, f"{ROW_PASSES} or row.document.metadata.get('readers') == ('',)", "no_readers_and_values_that_are_no_names_are_for_nobody"),
+    ("readers", "names in small letters", ROW_PASSES, ROW_PASSES.replace("row.document.metadata", "{k: tuple(s.lower() for s in v) if isinstance(v, tuple) else v for k, v in row.document.metadata.items()}"), "names_are_compared_as_they_are"),
+    ("readers", "the last filter alone", ROW_PASSES, "where = where.filters[-1] if hasattr(where, 'filters') else where\n    " + ROW_PASSES, "readers_and_another_filter_pass_what_passes_both"),
+    ("readers", "readers stay for ever", CHANGED, f"keep_readers({CHANGED}, {{i: r.document.metadata for i, r in self._records.items()}})", "changes_of_metadata_set_readers_and_take_them_off"),
+    ("readers", "passages without readers", "rows_of(self._records.values())}", "[r if r.document.id in self._records else replace(r, document=replace(r.document, metadata={})) for r in rows_of(self._records.values())]}", "passages_have_the_readers_of_their_document"),
+    ("readers", "any id is deleted", "for record in self.records(ids) if _passes(record, scope)]", "for record in self.records(ids)]", "an_id_that_is_not_readable_is_one_that_is_not_there"),
+    ("readers", "any id is written", "            check_writable(records, self._metadata_of(records), scope)\n", "", "a_writer_can_read_what_it_replaces_and_what_it_writes"),
     # ---- closing
     ("durable", "close twice raises", "SHELF[self._path] = self._manifest, self._records", "SHELF[self._path] = self._manifest, self._records\n        del self._path", "a_store_can_be_closed_twice"),
     ("durable", "documents lost", "SHELF[self._path] = self._manifest, self._records", "SHELF[self._path] = self._manifest, {}", "a_durable_store_has_everything_after_it_was_closed"),

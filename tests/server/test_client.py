@@ -347,6 +347,15 @@ def test_files_of_the_server_are_indexed_labelled_compared_and_measured(
         assert done == sorted(done), name
 
 
+def test_readers_are_named_for_the_files_of_the_server(writable: RunningService, tmp_path: Path) -> None:
+    (tmp_path / "pictures" / "note.md").write_text("---\nreaders: group:hr\n---\nA dog.")
+    with connect(writable.url) as pipeline:
+        for given in (None, ["user:bob", "user:ann"], []):
+            pipeline.index("note.md", options=SourceOptions(readers=given))
+            [document] = pipeline.get(str(tmp_path / "pictures" / "note.md"))
+            assert document.readers == frozenset(["group:hr"] if given is None else given)
+
+
 def test_columns_of_a_table_are_named_for_the_server(writable: RunningService, tmp_path: Path) -> None:
     table = tmp_path / "pictures" / "goods.csv"
     table.write_text("sku;title;body\n007;Star;a red star\n")

@@ -25,12 +25,14 @@ from tests.support.servers import free_port
 from vlmsearch import Document, Pipeline
 from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import BackendUnavailableError, ConfigError, OperationCancelledError
+from vlmsearch.principals import HEADER
 from vlmsearch.search.options import SearchOptions
 from vlmsearch.search.query import Query
 from vlmsearch.server.logs import REQUEST_ID
 from vlmsearch.server.searchers import Searchers, _answer, _Searcher
 from vlmsearch.server.service import pipelines
 from vlmsearch.server.settings import IndexSettings, ServerSettings
+from vlmsearch.stores.readers import readable
 from vlmsearch.types import Matches
 from vlmsearch.wire import to_json
 
@@ -192,7 +194,7 @@ def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ask(searcher: _Searcher) -> object:
-    return searcher.search("default", [Query("a dog")], SearchOptions())
+    return searcher.search("default", None, [Query("a dog")], SearchOptions())
 
 
 def started(
@@ -291,7 +293,34 @@ class _BrokenPipeline:
 
 def test_a_bug_is_told_with_its_traceback() -> None:
     broken: Any = {"default": _BrokenPipeline()}
-    result, _ = _answer(broken, CancelToken(), ("of-the-request", {}, "default", [Query("a dog")], SearchOptions()))
+    result, _ = _answer(
+        broken, CancelToken(), ("of-the-request", {}, "default", None, [Query("a dog")], SearchOptions())
+    )
     assert isinstance(result, RuntimeError)
     assert "in _search" in str(result)
     assert "KeyError: 'a bug'" in str(result)
+
+
+def test_a_process_searches_within_the_scope_of_a_search() -> None:
+    with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        pipeline.add([Document("pay", text="a dog", readers=["group:hr"]), Document("map", text="a dog")])
+        found = {}
+        for name, scope in (("all", None), ("hr", readable(["group:hr"])), ("none", readable([]))):
+            arguments: Any = ("of-the-request", {}, "default", scope, [Query("a dog")], SearchOptions(min_score=0))
+            result: Any = _answer({"default": pipeline}, CancelToken(), arguments)[0]
+            found[name] = {match.document.id for match in result[0]}
+    assert found == {"all": {"pay", "map"}, "hr": {"pay", "map"}, "none": {"map"}}
+
+
+@pytest.mark.server
+def test_a_request_is_answered_within_its_principals(service: tuple[psutil.Process, str, Path]) -> None:
+    _, url, _ = service
+    documents = [{"id": "pay", "text": "a zebra of hr", "readers": ["group:hr"]}, {"id": "zoo", "text": "a zebra"}]
+    path = f"{url}/api/v1/indexes/default"
+    added = httpx.post(f"{path}/documents", json={"documents": documents}, timeout=60)
+    assert added.json().get("added") == 2, added.text
+    form = {"text": "a zebra", "min_score": 0, "limit": 50}
+    for principals, expected in (("group:hr", {"pay", "zoo"}), ("*", {"zoo"}), ("group:hr;*", {"zoo"})):
+        answer = httpx.post(f"{path}/search", json=form, headers={HEADER: principals}, timeout=60).json()
+        assert {match["id"] for match in answer["matches"] if "zebra" in match["text"]} == expected
+    httpx.post(f"{path}/documents/delete", json={"ids": ["pay", "zoo"]}, timeout=60).raise_for_status()

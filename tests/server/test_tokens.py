@@ -85,6 +85,11 @@ def test_a_damaged_file_leaves_the_tokens_before_in_force(path: Path, caplog: py
         (lambda found: found["tokens"][0].update(indexes="photos"), "a list of names"),
         (lambda found: found["tokens"][0].update(indexes=[]), "a list of names"),
         (lambda found: found["tokens"][0].update(sha256="ab"), "64 hexadecimal digits"),
+        (lambda found: found["tokens"][0].update(principals=[]), "the principals of a token are a list of names"),
+        (lambda found: found["tokens"][0].update(principals="group:hr"), "the principals of a token are a list"),
+        (lambda found: found["tokens"][0].update(principals=["group:hr", ""]), "the principals of a token are a list"),
+        (lambda found: found["tokens"][0].update(principals=["a\nb"]), "no controls"),
+        (lambda found: found["tokens"][0].update(reader=["group:hr"]), "a token has name, role"),
         (lambda found: found["tokens"][0].pop("sha256"), "a token has name, role"),
         (lambda found: found["tokens"].insert(0, "page"), "a token has name, role"),
     ],
@@ -98,6 +103,17 @@ def test_what_is_no_file_of_tokens_is_refused(path: Path, change: Callable[[Any]
         TokenFile(path).read()
 
 
+def test_a_token_without_principals_is_as_those_of_before(path: Path) -> None:
+    file = TokenFile(path)
+    secrets = [file.add("all", role="read"), file.add("ann", role="read", principals=["user:ann", "group:hr"])]
+    everyone, ann = json.loads(path.read_text())["tokens"]
+    assert "principals" not in everyone
+    assert ann["principals"] == ["user:ann", "group:hr"]
+    callers = [token.caller for secret in secrets if (token := TokenFile(path).find(secret))]
+    assert [caller.principals for caller in callers] == [None, {"user:ann", "group:hr"}]
+    assert [caller.scopes for caller in callers] == [(), ({"user:ann", "group:hr"},)]
+
+
 def test_two_processes_do_not_change_the_file_at_once(path: Path) -> None:
     file = TokenFile(path)
     with file._changing(), pytest.raises(ConfigError, match="is changing"):
@@ -106,15 +122,16 @@ def test_two_processes_do_not_change_the_file_at_once(path: Path) -> None:
 
 
 def test_the_commands(path: Path) -> None:
-    secret = ok("token", "add", "page", "--role", "write", "--index", "photos", "--index", "maps", "--tokens", path)
+    of = ("--index", "photos", "--index", "maps", "--principals", "group:hr", "--principals", "user:ann")
+    secret = ok("token", "add", "page", "--role", "write", *of, "--tokens", path)
     ok("token", "add", "all", VLMSEARCH_TOKENS=str(path))
     found = TokenFile(path).find(secret.strip())
     assert found is not None
-    assert (found.role, found.indexes) == ("write", ("photos", "maps"))
+    assert (found.role, found.indexes, found.principals) == ("write", ("photos", "maps"), ("group:hr", "user:ann"))
     listed = ok("token", "list", "--tokens", path)
-    assert [line.split("\t")[:3] for line in listed.splitlines()[1:]] == [
-        ["page", "write", "photos, maps"],
-        ["all", "read", "all"],
+    assert [line.split("\t")[:4] for line in listed.splitlines()[1:]] == [
+        ["page", "write", "photos, maps", "group:hr, user:ann"],
+        ["all", "read", "all", "all"],
     ]
     shown = json.loads(ok("token", "list", "--json", "--tokens", path))["tokens"]
     assert [(each["name"], each["indexes"]) for each in shown] == [("page", ["photos", "maps"]), ("all", None)]
@@ -129,6 +146,7 @@ def test_wrong_commands_say_so_on_one_line(path: Path) -> None:
     assert_one_line(run("token", "add", "page", "--tokens", path), "there is a token 'page'")
     assert_one_line(run("token", "remove", "other", "--tokens", path), "there are: page")
     assert_one_line(run("token", "add", "a b", "--tokens", path), "letters, digits")
+    assert_one_line(run("token", "add", "none", "--principals", "", "--tokens", path), "a list of names")
     path.write_text("[]")
     assert_one_line(run("token", "list", "--tokens", path), "is not a file of tokens")
     blocked = path.parent / "file"

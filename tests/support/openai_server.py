@@ -16,7 +16,7 @@ from tests.support.scripted_http import QuietHandler, running
 
 CHAT_KEYS = {
     "model", "messages", "stream", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "seed",
-    "stop", "repetition_penalty", "stream_options", "logprobs", "top_logprobs",
+    "stop", "repetition_penalty", "stream_options", "logprobs", "top_logprobs", "cache_salt",
 }  # fmt: skip
 
 

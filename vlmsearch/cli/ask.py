@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _PICTURES = {"limit": "--pictures", "side": "--picture-side", "tokens": "--picture-tokens"}
 """The flags of `PictureOptions`."""
-_FOR_PROGRAMS = ("bad_words", "repetition_penalty", "beam_width")
+_FOR_PROGRAMS = ("bad_words", "repetition_penalty", "beam_width", "cache_salt")
 """Options of a generated text without a flag."""
 _SAMPLING = {name: option for name, option in options_of(GenerationOptions).items() if name not in _FOR_PROGRAMS}
 _READ = {"picture": " (seen)", "both": " (seen and read)", "text": " (its text)", "neither": " (its name)"}
@@ -44,7 +44,7 @@ _READ = {"picture": " (seen)", "both": " (seen and read)", "text": " (its text)"
 @click.argument("question")
 @image_option
 @flags(AskRequest, leave_out=["stream", "template"])
-@index_options("encoder", "generator", "image_limits", "server", "quiet")
+@index_options("encoder", "generator", "image_limits", "server", "principals", "quiet")
 @option("--stream/--no-stream", "stream", default=None, help="Print the answer as it comes.  [default: on a terminal]")
 @add_options([flag_of(declared, is_unset=True) for declared in _SAMPLING.values()])
 @add_options([flag_of(options_of(PictureOptions)[name], flag, is_unset=True) for name, flag in _PICTURES.items()])

@@ -14,7 +14,7 @@ from vlmsearch.types import files_text
 
 @command()
 @where_option
-@index_options("server")
+@index_options("server", "principals")
 @json_option
 def count(where: Mapping[str, object] | None, chosen: IndexChoice, as_json: bool) -> None:
     """Count the documents of an index, or those that pass a filter."""

@@ -15,7 +15,7 @@ from vlmsearch.types import is_id
 
 @command()
 @click.argument("ids", nargs=-1, required=True)
-@index_options("server")
+@index_options("server", "principals")
 @json_option
 def delete(ids: tuple[str, ...], chosen: IndexChoice, as_json: bool) -> None:
     """Remove documents by id. A file may be named by its path and is removed with its parts."""

@@ -31,7 +31,7 @@ _SHOWN = 5
     metavar="KEYS",
     help="Metadata to fill instead, with commas between them, such as colour,count:whole.",
 )
-@index_options("encoder", "generator", "image_limits", "server")
+@index_options("encoder", "generator", "image_limits", "server", "principals")
 @json_option
 def describe(fields: str | None, chosen: IndexChoice, as_json: bool, **options: Any) -> None:
     """Describe pictures without a text by a model that sees, so that words find them.

@@ -26,7 +26,7 @@ from vlmsearch.wire import to_json
 
 @command()
 @flags(DuplicatesRequest)
-@index_options("encoder", "image_limits", "server")
+@index_options("encoder", "image_limits", "server", "principals")
 @json_option
 def duplicates(chosen: IndexChoice, as_json: bool, **options: Any) -> None:
     """Find duplicate images: scaled, cropped, turned, recoloured, written on or framed.

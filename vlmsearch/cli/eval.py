@@ -63,7 +63,7 @@ def _read_report(text: str) -> _Report:
 
 @command("eval")
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
-@index_options("encoder", "server", "quiet")
+@index_options("encoder", "server", "principals", "quiet")
 @flags(RankingOptions, leave_out=["where", "rerank_first", "rerank_seconds"])
 @option("--compare", type=_read_report, metavar="FILE", help="Compare with the report of an earlier run.")
 @option("--tune", is_flag=True, help="Choose weights and threshold by cross-validation, and save them in the index.")

@@ -23,7 +23,7 @@ _MAX_PASSAGES = 5
 @click.argument("id")
 @query_options
 @flags(ExplainRequest, leave_out=["parts", "seconds"])
-@index_options("encoder", "image_limits", "server")
+@index_options("encoder", "image_limits", "server", "principals")
 @option("--parts", is_flag=True, help="Find the sentences and the image regions that mattered.")
 @json_option
 def explain(

@@ -16,7 +16,7 @@ from vlmsearch.wire import DocumentPage, to_json
 
 @command()
 @click.argument("ids", nargs=-1, required=True, shell_complete=complete_files)
-@index_options("server")
+@index_options("server", "principals")
 @json_option
 def get(ids: tuple[str, ...], chosen: IndexChoice, as_json: bool) -> None:
     """Show documents: their text, image and metadata.

@@ -25,7 +25,7 @@ from vlmsearch.wire import to_json
 
 
 @command()
-@index_options("encoder", "server")
+@index_options("encoder", "server", "principals")
 @option("--rejects", is_flag=True, help="List the rejected files.")
 @plot_option("--scores", "Write a histogram of the scores that searches give, with the threshold.")
 @option(

@@ -38,7 +38,7 @@ _EXAMPLES = 3
 @option("--remove", is_flag=True, help="Remove the labels of --key from the metadata.")
 @flags(LabelRequest)
 @option("--photos", is_flag=True, help="Use the seven templates of CLIP's authors for photographs.")
-@index_options("encoder", "server")
+@index_options("encoder", "server", "principals")
 @json_option
 def label(
     labels: tuple[str, ...],

@@ -38,7 +38,7 @@ _ON_A_TERMINAL = 20
 @option("--page", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Number of the page.")
 @option("--unread", is_flag=True, help="Only documents of files with parts that were not read, and which parts.")
 @files_option
-@index_options("server")
+@index_options("server", "principals")
 @json_option
 def list_(
     where: Mapping[str, object] | None,

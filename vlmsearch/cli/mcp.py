@@ -20,7 +20,7 @@ from vlmsearch.errors import MissingDependencyError
 
 
 @command()
-@index_options("encoder", "generator", "image_limits", "server")
+@index_options("encoder", "generator", "image_limits", "server", "principals")
 @option("--allow-write", is_flag=True, help="Let assistants write labels into the index.")
 @option("--http", is_flag=True, help="Serve many clients over HTTP at /mcp, not one over standard input.")
 @option("--host", default="127.0.0.1", show_default=True, help="The address of --http, on this machine.")

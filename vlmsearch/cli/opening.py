@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vlmsearch.cli.common import (
+    PlainText,
     add_options,
     encoder_option,
     limits_option,
@@ -49,6 +50,15 @@ _OPTIONS = {
     ),
     "image_limits": limits_option(DEFAULT_LIMITS),
     "quiet": option("--quiet", is_flag=True, help="Print no note on scores that are not calibrated."),
+    "principals": option(
+        "--principals",
+        multiple=True,
+        type=PlainText(),
+        metavar="NAME",
+        has_variable=False,  # one that is lost would open everything
+        help="Show only what this reader may read, such as user:ann or group:hr. May be given several times. No "
+        "environment variable sets it.",
+    ),
     "server": add_options(
         [
             option(
@@ -73,6 +83,7 @@ class IndexChoice:
     server: str | None = None
     index: str = ""
     quiet: bool = False
+    principals: tuple[str, ...] = ()
 
     @contextmanager
     def open(self) -> Iterator[Index]:
@@ -88,7 +99,8 @@ class IndexChoice:
         """Connect to the server."""
         from vlmsearch.client import connect
 
-        return connect(self.server or "", index=self.index)
+        remote = connect(self.server or "", index=self.index)
+        return remote.restricted(self.principals) if self.principals else remote
 
     @contextmanager
     def open_store(self) -> Iterator[Store]:
@@ -97,7 +109,13 @@ class IndexChoice:
 
         with open_store(self.store) as store:
             need_manifest(store)
-            yield store
+            if self.principals:
+                from vlmsearch.stores.readers import readable
+                from vlmsearch.stores.restricted import restricted_store
+
+                yield restricted_store(store, readable(self.principals))
+            else:
+                yield store
 
     @contextmanager
     def open_here(self, *, create: bool = False, seen: Sequence[str | Path] = ()) -> Iterator[Pipeline]:
@@ -115,7 +133,8 @@ class IndexChoice:
             opening = partial(_built_encoder, calibrate=[path for path in seen if isinstance(path, Path)])
             encoder = stack.enter_context(open_usual_encoder(self.encoder, store.name, manifest, opening))
             generator = stack.enter_context(open_generator(self.generator)) if self.generator else None
-            yield Pipeline(encoder, store, generator, image_limits=self.image_limits)
+            pipeline = Pipeline(encoder, store, generator, image_limits=self.image_limits)
+            yield pipeline.restricted(self.principals) if self.principals else pipeline
 
     def search_keywords(self, options: Mapping[str, Any]) -> Any:
         """Return the options of a search as `Index.search` takes them."""
@@ -165,7 +184,7 @@ def _is_server_asked(given: Mapping[str, object]) -> bool:
     def on_command_line(name: str) -> bool:
         return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
-    names = [name for name in given if name not in ("server", "index", "quiet")]
+    names = [name for name in given if name not in ("server", "index", "quiet", "principals")]
     local = [f"--{name.replace('_', '-')}" for name in names if on_command_line(name)]
     if local and on_command_line("server"):
         raise click.UsageError(f"a server has its own settings: leave out {' and '.join(local)}")

@@ -40,7 +40,7 @@ from vlmsearch.types import Matches
     help="Number of the page. A page has --limit matches.",
 )
 @option("--all", "show_all", is_flag=True, help="Show the closest documents, also those below the threshold.")
-@index_options("encoder", "image_limits", "server", "quiet")
+@index_options("encoder", "image_limits", "server", "principals", "quiet")
 @files_option
 @json_option
 @option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a page with the images.")

@@ -14,6 +14,7 @@ from vlmsearch._util.options import Option
 from vlmsearch.cli.common import Function, NumberRange, PlainText, add_options, option, url_option, where_option
 from vlmsearch.cli.completion import complete_files
 from vlmsearch.cli.opening import OWN_RERANKER
+from vlmsearch.types import READERS
 from vlmsearch.verbs import simple_options
 
 _METAVARS = {
@@ -113,6 +114,7 @@ def flag_of(declared: Option, name: str = "", *, is_unset: bool = False) -> Call
         return option(f"{flag}/--no-{declared.name.replace('_', '-')}", default=declared.default, help=text)
     if declared.is_list:
         singular, metavar = flag.removesuffix("s"), "KEY" if declared.name == "facets" else "TEXT"
+        singular, metavar = (flag, "NAME") if declared.name == READERS else (singular, metavar)
         help = f"{text.rstrip('.')}. May be given several times."
         return option(singular, declared.name, multiple=True, type=PlainText(), metavar=metavar, help=help)
     has_default = declared.default is not None and not is_unset

@@ -10,6 +10,7 @@ from vlmsearch._util.options import options_of
 from vlmsearch.cli.common import add_options, option
 from vlmsearch.cli.search_options import flag_of
 from vlmsearch.indexing.items import SourceOptions
+from vlmsearch.types import READERS
 
 
 def source_options(function: Callable[..., object]) -> Callable[..., object]:
@@ -19,6 +20,7 @@ def source_options(function: Callable[..., object]) -> Callable[..., object]:
     @wraps(function)
     def wrapper(*args: object, no_follow: bool, **kwargs: Any) -> object:
         given = {name: kwargs.pop(name) for name in declared}
+        given[READERS] = given[READERS] or None
         return function(*args, source=SourceOptions(**given, follow_links=not no_follow), **kwargs)
 
     follow = option("--no-follow", is_flag=True, help="Follow no symbolic links to files.")

@@ -33,23 +33,32 @@ def token() -> None:
 @_tokens_option
 @option("--role", type=click.Choice(ROLES), default="read", show_default=True, help="What the holder may do.")
 @option("--index", "indexes", multiple=True, metavar="NAME", help="An index to use; may be repeated.  [default: all]")
-def add(name: str, tokens: Path, role: Right, indexes: tuple[str, ...]) -> None:
+@option(
+    "--principals",
+    multiple=True,
+    metavar="NAME",
+    help="A name whose documents it reads, such as group:hr, or '*' for what everyone reads; may be repeated."
+    "  [default: all documents]",
+)
+def add(name: str, tokens: Path, role: Right, indexes: tuple[str, ...], principals: tuple[str, ...]) -> None:
     """Create a token for its holder NAME and print it. It is not stored and cannot be shown again."""
-    click.echo(TokenFile(tokens).add(name, role=role, indexes=indexes or None))
+    click.echo(TokenFile(tokens).add(name, role=role, indexes=indexes or None, principals=principals or None))
 
 
 @token.command("list")
 @_tokens_option
 @json_option
 def list_(tokens: Path, as_json: bool) -> None:
-    """List the tokens with their holders, roles and indexes."""
+    """List the tokens with their holders, roles, indexes and principals."""
     entries = TokenFile(tokens).read()
     if as_json:
         forms = [{name: value for name, value in asdict(entry).items() if name != "sha256"} for entry in entries]
         print_json({"tokens": forms})
         return
-    rows = [[entry.name, entry.role, ", ".join(entry.indexes or ["all"]), entry.created] for entry in entries]
-    print_table(("name", "role", "indexes", "created"), rows, left=("name", "role", "indexes", "created"))
+    names = ("name", "role", "indexes", "principals", "created")
+    lists = [[", ".join(given or ["all"]) for given in (entry.indexes, entry.principals)] for entry in entries]
+    rows = [[entry.name, entry.role, *shown, entry.created] for entry, shown in zip(entries, lists)]
+    print_table(names, rows, left=names)
 
 
 @token.command()

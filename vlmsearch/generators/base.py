@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from vlmsearch._util.closable import Closable
-from vlmsearch._util.options import Options, bounded, options_of, several
+from vlmsearch._util.options import Options, bounded, local, options_of, several
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class GenerationOptions(Options):
         bad_words: Texts that the answer must not contain.
         seed: Seed of the sampling. The same seed samples the same text.
         beam_width: Number of beams of a beam search; 1 for none.
+        cache_salt: Name of those who share what a server keeps of prompts. A restricted pipeline sets it for
+            ``openai:``; vLLM keeps to it.
 
     Raises:
         ConfigError: A value is one that no generator can follow.
@@ -54,6 +56,7 @@ class GenerationOptions(Options):
     bad_words: tuple[str, ...] = several((), 100, 1024)
     seed: int | None = None
     beam_width: int = bounded(1, minimum=1)
+    cache_salt: str | None = local()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,7 @@
 
 The columns are ``id``, ``text`` and ``image``, then one for each key of the metadata. `vlmsearch.indexing.tables` reads
 such a file: values that are written as numbers, ``true`` or ``false`` become these, and empty cells are left out.
-A list of strings becomes one text, with semicolons.
+A list of strings becomes one text, with semicolons; that of the readers becomes JSON.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from vlmsearch.errors import ConfigError
 from vlmsearch.indexing.parquet import ExportReport
 from vlmsearch.stores.base import Store, needed_manifest
 from vlmsearch.stores.listing import all_documents
+from vlmsearch.types import READERS
 
 _COLUMNS = ("id", "text", "image")
 _HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
@@ -76,6 +77,8 @@ def export_csv(source: Store, path: str | Path, *, on_progress: Callable[[int], 
             writer.writerow([*_COLUMNS, *(f"metadata.{key}" if key in _COLUMNS else _cell(key) for key in keys)])
             for line in rows:
                 columns, metadata = json.loads(line)
+                if isinstance(names := metadata.get(READERS), (str, list)):  # names may have semicolons
+                    metadata[READERS] = json.dumps([names] if isinstance(names, str) else names)
                 writer.writerow(map(_cell, [*columns, *(metadata.get(key) for key in keys)]))
         size = making.stat().st_size
     return ExportReport(count, None, size, time.monotonic() - started)

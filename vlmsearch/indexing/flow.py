@@ -37,10 +37,11 @@ from vlmsearch._util.tracing import querying, stage
 from vlmsearch._util.unread import ranked, unread_in, with_unread
 from vlmsearch.encoders.base import Encoder, ResizesImages, prepared_image
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, OperationCancelledError
-from vlmsearch.indexing.containers import kind_of
+from vlmsearch.indexing.containers import kind_of, with_parts
 from vlmsearch.indexing.facts import with_facts
 from vlmsearch.indexing.image_text import with_image_text, with_mark, without_description, without_mark
-from vlmsearch.indexing.items import Container, Item, ReadOptions, SourceDocument, id_of
+from vlmsearch.indexing.items import Container, Item, ReadOptions, SourceDocument, id_of, with_readers
+from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.indexing.passages import Splitter, with_passages, without_passages
 from vlmsearch.indexing.records import Ready, digest, encode
 from vlmsearch.indexing.sources import Paths, file_id, file_name, is_file
@@ -50,12 +51,17 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.media.remote import remote_url
 from vlmsearch.media.tiff import unread_pages
 from vlmsearch.stores.base import Store, reject_list_of
-from vlmsearch.stores.label_keys import has_labels, without_labels
+from vlmsearch.stores.label_keys import has_labels, split_labels, without_labels
+from vlmsearch.stores.listing import outlines_of
+from vlmsearch.stores.readers import keep_readers
+from vlmsearch.stores.restricted import RestrictedStore
 from vlmsearch.types import (
+    READERS,
     Document,
     ImageSource,
     IndexReport,
     MetadataChange,
+    MetadataValue,
     Passage,
     Record,
     Reject,
@@ -67,6 +73,7 @@ from vlmsearch.types import (
     is_id,
     local_image,
     part_of,
+    reader_names,
     web_url,
 )
 
@@ -95,9 +102,17 @@ _UNDER_WAY = 4
 
 @dataclass(frozen=True)
 class UnchangedDocument:
-    """A document that the index has in just this form, from the same source."""
+    """A document that the index has in just this form, from the same source.
+
+    Attributes:
+        id: The id.
+        readers: The readers that it is to have, where they are given.
+        is_updated: Whether it had others.
+    """
 
     id: str
+    readers: MetadataValue | None = None
+    is_updated: bool = False
 
 
 Outcome: TypeAlias = Union[Ready, UnchangedDocument, Reject]
@@ -156,7 +171,8 @@ class Tally:
         if isinstance(outcome, Reject):
             self.rejects.append(outcome)
         elif isinstance(outcome, UnchangedDocument):
-            self.unchanged += 1
+            self.unchanged += not outcome.is_updated
+            self.updated += outcome.is_updated
         else:
             self.updated += outcome.replaces
             self.added += not outcome.replaces
@@ -304,7 +320,7 @@ class Flow:
         if bad and (self._options.retry_rejects or any(reject.code == "unreadable" for reject in bad)):
             return []
         if self._examiner.is_known(known, Stamp(container.version, container.source)):
-            return [UnchangedDocument(container.id), *bad]
+            return [UnchangedDocument(container.id, container.readers), *bad]
         old = self._examiner.rejected.get(container.id)
         if old and old.stamp.digest == container.version and not self._options.retry_rejects:
             return [old, *bad]
@@ -337,6 +353,36 @@ class Flow:
         An interrupted run left no document of the whole file.
         """
         return {part.of for id in self._store.ids() if (part := part_of(id))}
+
+    @cached_property
+    def _readers_of_parts(self) -> dict[str, frozenset[str] | None]:
+        """Return the readers that the parts of each file have in common."""
+        files = dict[str, Union[frozenset[str], None]]()
+        for outline in outlines_of(self._store, (READERS,)):
+            if part := part_of(outline.id):
+                readers = Document(outline.id, metadata=outline.metadata).readers
+                files[part.of] = _common(files.get(part.of), readers)
+        return files
+
+    def _inheriting(self, items: Mapping[str, Input]) -> dict[str, Input]:
+        """Return new documents of known files with the readers of these, where they name none themselves."""
+        files: dict[str, tuple[SourceDocument, str]] = {}
+        for id, item in items.items():
+            if isinstance(item, SourceDocument) and isinstance(item.document.metadata, Mapping):
+                file = part.of if (part := part_of(id)) else id
+                is_of_file = part is not None or (item.source == id and kind_of(id) is not None)
+                if is_of_file and READERS not in item.document.metadata:
+                    files[id] = item, file
+        if not files:
+            return {}
+        whole = {document.id: document.readers for document in self._store.get(list({of for _, of in files.values()}))}
+        inheriting = dict[str, Input]()
+        for id, (item, file) in files.items():
+            # what is added without a file has its readers alone: reading all ids is too much for each call
+            parts = self._readers_of_parts.get(file) if item.source and file in self._files_of_parts else None
+            readers = _common(whole.get(file), parts)
+            inheriting[id] = item if readers is None else with_readers(item, reader_names(readers))
+        return inheriting
 
     def _blank(self, id: str, known: Stamp) -> None:
         """Make the index forget which version of a file it has.
@@ -371,6 +417,7 @@ class Flow:
             self._under_way.update(latest.keys())
         with querying(self._store.name, "stamps"):
             known = self._store.stamps(usable)  # after that: what is not under way any more is in the store
+        latest |= self._inheriting({id: latest[id] for id in usable if id not in known})
         return [(item, known.get(id), id in again) for id, item in latest.items()]
 
     def _examine_later(self, workers: ThreadPoolExecutor, known: Sequence[Known]) -> None:
@@ -488,25 +535,28 @@ class Examiner:
         """
         if not isinstance(item, SourceDocument):
             return item
-        document, stamp = item.document, Stamp("", item.source)
+        bare, readers = _without_readers(item)  # which may change where nothing else does
+        document, stamp = bare.document, Stamp("", item.source)
         try:
             check_document_id(document.id)
             check_types(document)
-            check_metadata(document.metadata)
+            check_metadata(item.document.metadata)
             limits = self.options.image_limits
             image = document.image if item.image is None else item.image
             image = None if image is None else local_image(image)
             if isinstance(image, Path):
                 is_asked = self.options.has_remote_sources and _is_beside(image, item.source)
                 image = read_image(image, replace(limits, remote=limits.remote or is_asked))
-            stamp = self._stamp(item, image)
+            stamp = self._stamp(bare, image)
             is_read = item.ocr and not document.text and image is not None
             if is_read:
                 stamp = replace(stamp, digest=with_mark(stamp.digest))
-            if self.is_known(known, stamp, has_text=bool(document.text)) and not is_again:
-                return UnchangedDocument(document.id)
+            is_same = known == _read_by(document, stamp, readers)[1]
+            if (is_same or self.is_known(known, stamp, has_text=bool(document.text))) and not is_again:
+                return UnchangedDocument(document.id, readers)
             old = self.rejected.get(document.id)
-            if old and old.stamp.digest == stamp.digest and not self.options.retry_rejects:
+            is_old = old is not None and without_labels(old.stamp.digest) == without_labels(stamp.digest)
+            if old and is_old and not self.options.retry_rejects:
                 return old
             if is_read and image is not None:
                 document = with_image_text(document, image, limits)
@@ -515,7 +565,7 @@ class Examiner:
                 photograph = image if isinstance(image, bytes) else None
                 document = with_facts(document, item.source, file_name(item.source), photograph)
             document = _with_unread(document, image if item.image is None else None)
-            check_metadata({} if document is item.document else document.metadata)  # others were checked above
+            check_metadata({} if document is bare.document else document.metadata)  # others were checked above
             if not document.text and image is None:
                 keys = ", ".join(list(document.metadata)[:_NAMED_KEYS])
                 rest = f", only metadata: {keys}" if keys else ""
@@ -526,6 +576,7 @@ class Examiner:
                 return Reject(document.id, "unsupported", why, stamp)
             usable = self.prepare(image) if image is not None and self.prepare else None
             unlabels = known is not None and has_labels(known.digest) and not has_labels(stamp.digest)
+            document, stamp = _read_by(document, stamp, readers)
             return Ready(document, usable, stamp, known is not None, unlabels, *self._passages(document.text or ""))
         except MemoryError:
             return Reject(document.id, "too_large", f"{document.id}: it needs more memory than there is", stamp)
@@ -566,6 +617,28 @@ class Examiner:
         return known.source == stamp.source and is_same and stamp.digest != ""
 
 
+def _without_readers(item: SourceDocument) -> tuple[SourceDocument, MetadataValue | None]:
+    """Return a document without its readers, and these."""
+    metadata = item.document.metadata
+    if not isinstance(metadata, Mapping) or READERS not in metadata:
+        return item, None
+    others = {key: value for key, value in metadata.items() if key != READERS}
+    return replace(item, document=replace(item.document, metadata=others)), metadata[READERS]
+
+
+def _read_by(document: Document, stamp: Stamp, readers: MetadataValue | None) -> tuple[Document, Stamp]:
+    """Return a document and its stamp with readers, where they are given."""
+    if readers is None:
+        return document, stamp
+    [record] = keep_readers([Record(document, {}, stamp)], {document.id: {READERS: readers}})
+    return record.document, record.stamp
+
+
+def _common(first: frozenset[str] | None, second: frozenset[str] | None) -> frozenset[str] | None:
+    """Return the readers that two documents have in common; None is everyone."""
+    return second if first is None else first if second is None else first & second
+
+
 def _with_unread(document: Document, image: ImageSource | None) -> Document:
     """Return a document that says how many further pages its image file has."""
     counts = unread_pages(image) if isinstance(image, bytes) else {}
@@ -595,16 +668,45 @@ class Saver:
 
         Raises InvalidInputError for the first rejected input in a strict run.
         """
-        last = {outcome.id: outcome for outcome in outcomes}
+        last = self._labelled({outcome.id: outcome for outcome in outcomes})
         self._check_strict(outcomes)
         used = [record for record in records if not isinstance(last[record.document.id], Reject)]
         files = {part.of for record in used if (part := record.document.part)}
         parts = [record for record in used if record.document.id not in files]
         whole = [record for record in used if record.document.id in files]
-        last.update((reject.id, reject) for some in (parts, whole) for reject in self._upsert(some))
-        self._note_rejects([outcome for outcome in last.values() if isinstance(outcome, Reject)])
+        written = [reject for some in (parts, whole) for reject in self._upsert(some)]
+        refused = [reject for reject in written if reject.code == "invalid"]  # by its writer, not by its content
+        last.update((reject.id, reject) for reject in written)
+        self._note_rejects([o for o in last.values() if isinstance(o, Reject) and o not in refused])
         self.release([id for id, outcome in last.items() if not isinstance(outcome, Reject)])
-        return last
+        return {**last, **self._with_readers(last.values())}
+
+    def _labelled(self, last: Mapping[str, Outcome]) -> dict[str, Outcome]:
+        """Return outcomes that say whether labels are lost: what the digest says of may be readers, which are kept."""
+        doubtful = {id: ready for id, ready in last.items() if isinstance(ready, Ready) and ready.unlabels}
+        labels = {read.id: split_labels(read.metadata)[1] for read in self._store.get(list(doubtful))}
+        only = {id: ready for id, ready in doubtful.items() if labels.get(id, {}).keys() == {READERS}}
+        return {**last, **{id: replace(ready, unlabels=False) for id, ready in only.items()}}
+
+    def _with_readers(self, outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
+        """Give unchanged documents, and the parts of files, their given readers; returns those that had others."""
+        given: dict[MetadataValue, list[str]] = {}
+        for outcome in outcomes:
+            if isinstance(outcome, UnchangedDocument) and outcome.readers is not None:
+                given.setdefault(outcome.readers, []).append(outcome.id)
+        updated, refused = set[str](), dict[str, Outcome]()
+        for readers, ids in given.items():
+            there = self._store.get(with_parts(self._store, ids))
+            other = [document.id for document in there if document.metadata.get(READERS) != readers]
+            try:
+                change_metadata(self._store, other, {READERS: readers})
+            except InvalidBatchError as exc:  # its writer is none of them
+                refused |= {id: Reject(id, exc.code, str(next(iter(exc.items.values())))) for id in ids}
+            updated |= {part.of if (part := part_of(id)) and part.of in ids else id for id in other}
+        given_now = {
+            id: UnchangedDocument(id, is_updated=True) for ids in given.values() for id in ids if id in updated
+        }
+        return {**given_now, **refused}
 
     def _upsert(self, records: list[Record]) -> list[Reject]:
         """Store records.
@@ -642,17 +744,17 @@ class Saver:
 
 
 def upsert(store: Store, records: Sequence[Record]) -> list[Reject]:
-    """Store records, and return those that are too large for the store as rejects."""
+    """Store records, and return those that the store does not take as rejects."""
     try:
         store.upsert(records)
     except InvalidBatchError as exc:
-        if any(error.code != "too_large" for error in exc.items.values()):
+        expected = ("too_large", "invalid") if isinstance(store, RestrictedStore) else ("too_large",)
+        if any(error.code not in expected for error in exc.items.values()):
             raise
         left = [record for item, record in enumerate(records) if item not in exc.items]
-        if left:
-            store.upsert(left)
         bad = [(records[item], error) for item, error in exc.items.items()]
-        return [Reject(record.document.id, error.code, str(error), record.stamp) for record, error in bad]
+        rejects = [Reject(record.document.id, error.code, str(error), record.stamp) for record, error in bad]
+        return [*rejects, *(upsert(store, left) if left else ())]
     return []
 
 

@@ -16,7 +16,7 @@ from vlmsearch.indexing.facts import DATE
 from vlmsearch.indexing.tables import typed
 from vlmsearch.media.about import About
 from vlmsearch.stores.filters import values_of
-from vlmsearch.types import MAX_METADATA_KEYS, MetadataValue, Scalar, check_metadata
+from vlmsearch.types import MAX_METADATA_KEYS, READERS, MetadataValue, Scalar, check_metadata, reader_names
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,13 +27,15 @@ _MAX_CHARS = 2**15
 _BLOCK = re.compile(r"(?ms)(?:---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n(.*?)^\+\+\+)[ \t]*(?:\r?\n|\Z)\s*")
 _DAY = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[T ].*)?")
 _JOINT = "; "
+_READERS = re.compile(rf"""(?m)(?:^|[,{{])[ \t\['"]*{READERS}['"]*[ \t]*[].:=]""")
+"""A field of readers, at the beginning of a line or behind another."""
 
 
 def front_matter(text: str) -> tuple[dict[str, MetadataValue], About, str]:
     r"""Return the fields in front of a text, its title and author, and the text.
 
     A field of a field has a name with a dot. Several values are a list of strings. A block that cannot be read stays
-    text.
+    text; InvalidInputError where it names readers.
 
     Example:
         >>> front_matter("---\ntitle: Ice\ntags: [a, b]\ndate: 2024-02-01\n---\n\nA dog.\n")
@@ -41,11 +43,11 @@ def front_matter(text: str) -> tuple[dict[str, MetadataValue], About, str]:
     """
     block = _BLOCK.match(text, 0, _MAX_CHARS)
     if block is None:
-        return {}, About(), text
+        return {}, About(), _without_readers(text if text.startswith(("---", "+++")) else "") or text
     try:
         fields = _fields((_yaml(block[1]) or {}) if block[2] is None else tomllib.loads(block[2]))
     except (TypeError, ValueError, RecursionError, InvalidInputError):  # that of TOML among them
-        return {}, About(), text
+        return {}, About(), _without_readers(block[0]) and text
     about = (next((values_of(fields.pop(key)) for key in keys if key in fields), ()) for keys in _ABOUT)
     title, author = (_JOINT.join(map(str, values)) for values in about)
     return fields, About(title, author), text[block.end() :]
@@ -53,6 +55,16 @@ def front_matter(text: str) -> tuple[dict[str, MetadataValue], About, str]:
 
 _ABOUT = (("title", "Title"), ("author", "Author", "authors", "author.name"))
 """The names of a title, and of authors."""
+
+
+def _without_readers(block: str) -> str:
+    """Return a block that cannot be read.
+
+    InvalidInputError where it names readers, which may not be lost.
+    """
+    if _READERS.search(block, 0, _MAX_CHARS):
+        raise InvalidInputError("invalid", "has front matter with `readers` that cannot be read: give a name or a list")
+    return block
 
 
 def _yaml(block: str) -> object:
@@ -76,6 +88,8 @@ def _fields(data: object) -> dict[str, MetadataValue]:
     parts = list(islice(_parts(data, ""), MAX_METADATA_KEYS + 1))
     if len(parts) > MAX_METADATA_KEYS:
         raise ValueError("too many parts")
+    if any(name.startswith(f"{READERS}.") for name, _ in parts):
+        raise TypeError("no names")
     for name, value in parts:
         if value is not None and value not in ("", "~", "null"):
             values.setdefault(name, []).append(value)
@@ -85,6 +99,8 @@ def _fields(data: object) -> dict[str, MetadataValue]:
     }
     if day := _DAY.fullmatch(str(fields.get(DATE))):
         fields[DATE] = int("".join(day.groups()))
+    if READERS not in fields and isinstance(data.get(READERS), (list, Mapping)):
+        fields[READERS] = reader_names(())
     check_metadata(fields)
     return fields
 

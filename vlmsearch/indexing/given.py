@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 from vlmsearch._util.arguments import shown
 from vlmsearch._util.plain import is_array, is_image_array, is_picture, plain_text, plain_value
 from vlmsearch.errors import ConfigError, MissingDependencyError
-from vlmsearch.types import Document
+from vlmsearch.types import READERS, Document
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,7 +119,10 @@ def row_parts(row: Mapping[Any, Any]) -> tuple[Any, Any, Any, dict[Any, object]]
     nested = row.get("metadata")
     metadata = dict(nested) if isinstance(nested, Mapping) else {}
     reserved = _RESERVED if isinstance(nested, Mapping) or nested is None else _RESERVED[:3]
-    metadata |= {key: value for key, value in row.items() if key not in reserved}
+    own = {key: value for key, value in row.items() if key not in reserved}
+    if READERS in metadata and plain_value(own.get(READERS)) is None and not hasattr(own.get(READERS), "__len__"):
+        own.pop(READERS, None)  # what is missing there opens nothing
+    metadata |= own
     id, text = (plain_text(row.get(key)) for key in _RESERVED[:2])
     image = plain_value(row.get("image"))
     if isinstance(image, Mapping) and not image.keys().isdisjoint(
@@ -159,7 +162,8 @@ def _arrow_rows(table: Any) -> Iterator[Mapping[str, object]]:
 def arrow_rows(batch: Any, table: str = _DOCUMENTS) -> Iterator[dict[str, object]]:
     """Yield the rows of a batch of Arrow. What Python cannot hold, and lists of numbers, are ``...`` in them."""
     names = _distinct(batch.schema.names, table)
-    columns = [_arrow_values(column, is_whole=name in _RESERVED) for name, column in zip(names, batch.columns)]
+    whole = (*_RESERVED, READERS)
+    columns = [_arrow_values(column, is_whole=name in whole) for name, column in zip(names, batch.columns)]
     yield from (dict(zip(names, values)) for values in zip(*columns))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
-from vlmsearch._util.options import Options, local
+from vlmsearch._util.options import Options, local, several
+from vlmsearch._util.plain import MAX_ENTRIES
 from vlmsearch.indexing.columns import Columns
 from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
-from vlmsearch.types import Document, Reject
+from vlmsearch.types import MAX_READER_BYTES, READERS, Document, Reject
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -67,12 +68,14 @@ class Container:
         parts: A function that yields the documents, each with an id that `part_of` reads. The document of the whole
             file comes last. Its ``digest`` is the version, so that an index which has it has all parts. A file that
             cannot be read ends with a Reject instead.
+        readers: The readers that were given for the file, which its documents have; None where none were.
     """
 
     id: str
     source: str
     version: str
     parts: Callable[[ReadOptions], Iterator[PartItem]]
+    readers: tuple[str, ...] | None = None
 
 
 Item: TypeAlias = Union[SourceDocument, Reject, Container]
@@ -96,6 +99,9 @@ class SourceOptions(Options):
         columns: Columns of tables that hold ids, texts and images, such as ``text=body,image=photo,id=sku``. It may be
             a mapping. Several columns of a text, as in ``text=title,text=body``, are joined. A field of a field in JSON
             is a path such as ``text=message.content``.
+        readers: Names of who may read the documents, such as ``group:hr``; ``*`` for everyone. They take the place of
+            those that front matter or a column ``readers`` names; an empty list is nobody. With None those count, and
+            else the readers that the index has for the documents.
         follow_links: Take files and subtitles that are symbolic links, which may lead out of the folders. Files that
             are named themselves are always taken. A server follows no links.
 
@@ -110,6 +116,7 @@ class SourceOptions(Options):
     ocr: bool = False
     passages: bool = True
     columns: str | Mapping[str, str | Sequence[str]] | None = None
+    readers: Sequence[str] | None = several(None, MAX_ENTRIES, MAX_READER_BYTES)
     follow_links: bool = local(True)
 
     def __post_init__(self) -> None:
@@ -128,3 +135,10 @@ class _HasId(Protocol):
 def id_of(item: SourceDocument | _HasId) -> str:
     """Return the id of what a source gives."""
     return item.document.id if isinstance(item, SourceDocument) else item.id
+
+
+def with_readers(item: PartItem, readers: tuple[str, ...]) -> PartItem:
+    """Return a document with these readers in the place of its own."""
+    if isinstance(item, Reject):
+        return item
+    return replace(item, document=replace(item.document, metadata={**item.document.metadata, READERS: readers}))

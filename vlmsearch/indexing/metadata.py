@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from vlmsearch._util.batching import pages
 from vlmsearch._util.plain import plain_value
 from vlmsearch.errors import BackendUnavailableError, ConfigError
+from vlmsearch.indexing.containers import with_parts
 from vlmsearch.stores.base import Store
 from vlmsearch.stores.label_keys import with_labels
-from vlmsearch.types import MetadataChange, MetadataValue, check_metadata
+from vlmsearch.types import READERS, MetadataChange, MetadataValue, check_metadata, part_of, reader_names
 
 _TRIES = 20
 """Tries to change a document that others change meanwhile."""
@@ -20,6 +21,8 @@ def change_metadata(store: Store, ids: Sequence[str], values: Mapping[str, objec
 
     Indexing the source of a document again keeps what was changed while nothing of the source changes, as with labels.
     A document that others change meanwhile is read again, and the keys are set in what they wrote.
+
+    Readers belong to a file: where ``readers`` are set or taken off, so they are on the file and on all of its parts.
 
     Args:
         store: Where the documents are.
@@ -40,13 +43,20 @@ def change_metadata(store: Store, ids: Sequence[str], values: Mapping[str, objec
     if both:
         raise ConfigError(f"the key {both[0]!r} is in `set` and in `unset`: give it in one of them")
     new: dict[str, MetadataValue] = {key: plain_value(value) for key, value in values.items()}
+    if isinstance(names := values.get(READERS), (list, tuple, set, frozenset)):
+        new[READERS] = reader_names(names)
     check_metadata(new)
+    given = frozenset(ids)
+    if READERS in new or READERS in unset:
+        ids = with_parts(store, [*ids, *(part.of for id in given if (part := part_of(id)))])
 
     def changes(some: Sequence[str]) -> list[MetadataChange]:
         changed: list[MetadataChange] = []
         for record in store.records(some):
             before = record.document.metadata
-            after = {key: value for key, value in {**before, **new}.items() if key not in unset}
+            keys = new.keys() | set(unset) if record.document.id in given else {READERS}
+            chosen = {key: value for key, value in new.items() if key in keys}
+            after = {key: value for key, value in {**before, **chosen}.items() if key not in keys.intersection(unset)}
             if _form(after) != _form(before):
                 digest = with_labels(record.stamp.digest, after)
                 changed.append(MetadataChange(record.document, record.stamp, after, digest))

@@ -9,7 +9,7 @@ from vlmsearch._util.options import bounded, local, several, short
 from vlmsearch._util.plain import MAX_KEY_CHARS
 from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.search.options import FilterOptions
-from vlmsearch.types import check_metadata
+from vlmsearch.types import READERS, check_metadata
 
 PROMPT = "Describe the picture."
 """The prompt of a description; the first sentence of the answer is kept."""
@@ -53,6 +53,8 @@ class DescribeRequest(FilterOptions):
         super().__post_init__()
         if self.prompt is not None and not self.prompt.strip():
             raise ConfigError("the `prompt` is empty")
+        if READERS in self.schema:
+            raise ConfigError(f"`fields` has {READERS!r}, which says who may read a document: no model fills it")
         try:
             check_metadata(dict.fromkeys(self.schema, ""))
         except InvalidInputError as exc:

@@ -26,6 +26,9 @@ named, by itself or by a glob, is taken without it.
 Texts, CSV and TSV are read in any character set: UTF-8, or one of `vlmsearch.media.decoding`. Front matter of Markdown
 is metadata.
 
+Front matter and the column ``readers`` of a table name who may read a document: one name, or a list of them. A cell of
+CSV has such a list with semicolons or as JSON. They count unless `SourceOptions.readers` names others.
+
 A row without an id has that of its image, or the digest of its text. Empty cells and nulls are left out; in CSV,
 numbers, ``true`` and ``false`` are read as such. An index of pandas without a name is left out. Columns may have other
 names: see `SourceOptions.columns`. A table may name images anywhere on this machine; those in object storage are read
@@ -42,10 +45,10 @@ import os
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias, Union
@@ -56,13 +59,22 @@ from vlmsearch._util.files import expand_home
 from vlmsearch._util.isolation import call
 from vlmsearch._util.messages import Bytes
 from vlmsearch._util.plain import CONTROLS, plain_text
-from vlmsearch._util.unread import ranked, with_unread
+from vlmsearch._util.unread import ranked, unread_in, with_unread
 from vlmsearch.errors import BackendError, ConfigError, InvalidInputError
 from vlmsearch.indexing.columns import RESERVED, Columns
 from vlmsearch.indexing.containers import CONTAINER_SUFFIXES, ContainerFormat, container, kind_of
 from vlmsearch.indexing.front_matter import front_matter
 from vlmsearch.indexing.given import row_parts
-from vlmsearch.indexing.items import NO_OPTIONS, Item, PartItem, ReadOptions, SourceDocument, SourceOptions
+from vlmsearch.indexing.items import (
+    NO_OPTIONS,
+    Container,
+    Item,
+    PartItem,
+    ReadOptions,
+    SourceDocument,
+    SourceOptions,
+    with_readers,
+)
 from vlmsearch.indexing.reading import reading_of, received, sent
 from vlmsearch.indexing.tables import Row, count_rows, read_rows, row_word
 from vlmsearch.media.about import About
@@ -73,7 +85,7 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits, process_limits
 from vlmsearch.media.remote import is_remote_folder, list_remote, match_remote, remote_url
 from vlmsearch.media.video import SUBTITLE_SUFFIXES, VIDEO_SUFFIXES
 from vlmsearch.stores.base import Store
-from vlmsearch.types import Document, Reject, Stamp, part_of
+from vlmsearch.types import READERS, Document, Reject, Stamp, part_of, reader_names
 
 TEXT_SUFFIXES = frozenset({".txt", ".md"})
 TABLE_SUFFIXES = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".tar"})
@@ -424,8 +436,21 @@ def read_unit(unit: Unit, options: SourceOptions = NO_OPTIONS, limits: ImageLimi
 
     What cannot be read as a document comes as a Reject.
     """
+    readers = None if options.readers is None else reader_names(options.readers)
     for item in _read_unit(unit, options, limits):
-        yield replace(item, ocr=True) if options.ocr and isinstance(item, SourceDocument) else item
+        read = replace(item, ocr=True) if options.ocr and isinstance(item, SourceDocument) else item
+        if readers is not None and isinstance(read, Container):
+            yield replace(read, readers=readers, parts=partial(_read_parts, read.parts, readers))
+        else:
+            yield read if readers is None or isinstance(read, Container) else with_readers(read, readers)
+
+
+def _read_parts(
+    parts: Callable[[ReadOptions], Iterator[PartItem]], readers: tuple[str, ...], options: ReadOptions
+) -> Iterator[PartItem]:
+    """Yield the documents of a file with the readers that were given for it."""
+    for item in parts(options):
+        yield with_readers(item, readers)
 
 
 def _read_unit(unit: Unit, options: SourceOptions, limits: ImageLimits) -> Iterator[Item]:
@@ -559,8 +584,8 @@ def _read_file(name: str, options: SourceOptions) -> Item:
     if suffix in TEXT_SUFFIXES:
         try:
             return SourceDocument(_text_document(name, id, data), id)
-        except InvalidInputError:
-            reason = "is binary data, and no text"
+        except InvalidInputError as exc:
+            reason = str(exc) if exc.code == "invalid" else "is binary data, and no text"
     else:
         if format_of(data):
             return SourceDocument(Document(id, image=Path(name)), id)
@@ -666,7 +691,10 @@ def _document(given: Row, table: str, columns: Columns) -> Document:
     elif not id:
         content = image if isinstance(image, bytes) else (text or "").encode("utf-8", "replace")
         id = hashlib.sha256(content).hexdigest()[:32]
-    return Document(id, text or None, image or None, metadata)
+    document = Document(id, text or None, image or None, metadata)
+    if f"{READERS} value" in unread_in(document.metadata):
+        raise InvalidInputError("invalid", f"{READERS!r} is a name or a list of names, such as group:hr")
+    return document
 
 
 def _beside(table: str, image: str | None) -> Path | None:

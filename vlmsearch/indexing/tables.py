@@ -31,7 +31,7 @@ from vlmsearch.media.decoding import STRAY, UNCERTAIN, DecodedText, decoded, ope
 from vlmsearch.media.images import IMAGE_SUFFIXES
 from vlmsearch.media.limits import MAX_FILE_BYTES
 from vlmsearch.media.remote import open_remote, remote_url
-from vlmsearch.types import Scalar
+from vlmsearch.types import READERS, Scalar
 
 Row: TypeAlias = Union[str, Mapping[str, object]]
 """A line of JSONL, a row of CSV or Parquet, or a sample of a tar.
@@ -313,7 +313,7 @@ def _csv_rows(table: str, file: TextIO, head: DecodedText, columns: Columns) -> 
             said = unread if unread and not "".join(lines).isascii() else {}
             lines.clear()
             row: dict[Any, object] = {
-                key: value if key in columns.known else _cell(value, has_commas)
+                key: value if key in columns.known else _cell(value, has_commas) if key != READERS else _names(value)
                 for key, value in zip(header, cells)
                 if value
             }
@@ -403,6 +403,18 @@ def _cell(value: str, has_commas: bool) -> Scalar:
     """Return a cell of metadata: a number or bool where it is written as one."""
     is_comma = has_commas and (_COMMA.fullmatch(value) or _GROUPED.fullmatch(value))
     return typed(re.sub(r"[.\u00a0\u202f ]", "", value).replace(",", ".") if is_comma else value)
+
+
+def _names(value: str) -> object:
+    """Return a cell of readers: names with semicolons, or a list in JSON, which is ``...`` where it cannot be read."""
+    if value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return ...
+    cell = typed(value)
+    names = [name.strip() for name in value.split(";") if name.strip()]
+    return names if isinstance(cell, str) and names != [cell] else cell
 
 
 def typed(value: str) -> Scalar:

@@ -33,7 +33,7 @@ from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, apply_to_each
 from vlmsearch.index import add_reported
 from vlmsearch.indexing.containers import with_parts
-from vlmsearch.indexing.metadata import update_documents
+from vlmsearch.indexing.metadata import change_metadata, update_documents
 from vlmsearch.integrations.sentence_transformers import choose_space
 from vlmsearch.media.images import format_of
 from vlmsearch.pipeline import Pipeline
@@ -46,6 +46,7 @@ from vlmsearch.stores.listing import all_documents
 from vlmsearch.stores.versions import named_passages
 from vlmsearch.types import (
     PASSAGE,
+    READERS,
     Document,
     Field,
     Hit,
@@ -370,7 +371,8 @@ class FrameworkIndex(Closable):
             digests = [hashlib.sha256(part).hexdigest()[:32] for part in (document.id.encode(), document.data)]
             kind = document.mime_type or f"image/{format_of(document.data).lower()}"
             name = "-".join(digests) + (mimetypes.guess_extension(kind) or "")
-            files.add(self._folder / name)
+            if not (self._folder / name).exists():  # which a document may have that cannot be read here
+                files.add(self._folder / name)
             replace_file(self._folder / name, document.data)
             image = self._folder / name if document.is_image else image
         elif image in files:  # read as a path, and given back
@@ -401,7 +403,9 @@ class FrameworkIndex(Closable):
         def changes(some: Sequence[str]) -> list[MetadataChange]:
             return [_with_metadata(record, metadata) for record in self.store.records(some)]
 
-        return update_documents(self.store, ids, changes)
+        count = update_documents(self.store, ids, changes)
+        readers = _split(metadata)[0].get(READERS)
+        return count if readers is None else count + change_metadata(self.store, ids, {READERS: readers})
 
     def delete(self, ids: Iterable[str]) -> int:
         """Remove documents, with the files of their bytes and the parts of files.
@@ -788,6 +792,9 @@ def _split(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     rest: dict[str, Any] = {}
     for key, value in metadata.items():
         name, plain = str(plain_value(key)), plain_value(value)
+        if name == READERS:  # in the form of a document's, in which what is no name opens nothing
+            flat |= {key: value for key, value in Document("", metadata={name: value}).metadata.items() if key == name}
+            continue
         is_kept = name != JSON_KEY and not value_problem(name, plain)
         if is_kept:
             flat[name] = plain
@@ -847,7 +854,8 @@ def _with_metadata(record: Record, metadata: Mapping[str, Any]) -> MetadataChang
     The source would bring the old ones back.
     """
     document = record.document
-    before = {key: value for key, value in document.metadata.items() if key != JSON_KEY and key not in metadata}
+    replaced = {JSON_KEY, *metadata} - {READERS}  # a missing value opens nothing
+    before = {key: value for key, value in document.metadata.items() if key not in replaced}
     flat, rest = _split(metadata)
     check_metadata(flat)
     others = _unpack_json(document.metadata.get(JSON_KEY))

@@ -156,7 +156,7 @@ def index(
     started = time.monotonic()
     given = [paths] if isinstance(paths, (str, Path)) else paths
     source = given if isinstance(given, Paths) else Paths(list(given))
-    if replace(source.options, follow_links=True, passages=True, columns=None) != NO_OPTIONS:
+    if replace(source.options, follow_links=True, passages=True, columns=None, readers=None) != NO_OPTIONS:
         raise ConfigError("a cluster reads images, texts and tables: index files of several documents on one machine")
     with open_store(store) as opened:
         url = encoder or usual_encoder(opened.name, opened.manifest())
@@ -308,7 +308,8 @@ def _single(container: Container) -> SourceDocument | Reject:
     """Return a file of several documents as a Reject, or a TIFF as its first page."""
     name = file_name(container.id)
     if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
-        return SourceDocument(Document(container.id, image=Path(name)), container.source)
+        document = Document(container.id, image=Path(name), readers=container.readers)
+        return SourceDocument(document, container.source)
     message = f"{container.id!r} is a file of several documents, which a cluster does not read: index it on one machine"
     return Reject(container.id, "unreadable", message, Stamp("", container.source))
 

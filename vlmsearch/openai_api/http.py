@@ -8,8 +8,9 @@ import socket
 import ssl
 import time
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cache, partial
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 
 import httpcore
 import httpx
+from typing_extensions import Self
 
 from vlmsearch._util.address import is_loopback, parse_address
 from vlmsearch._util.cancellation import check_cancelled, on_cancel
@@ -129,6 +131,12 @@ class HttpClient(Closable):
         transports: Iterable[Any] = (self._client._transport, *self._client._mounts.values())  # noqa: SLF001
         for transport in filter(None, transports):  # httpx has no argument for it
             transport._pool._network_backend = _Network()  # noqa: SLF001
+
+    def with_headers(self, headers: Mapping[str, str]) -> Self:
+        """Return a client of the same connections that sends further headers."""
+        other = copy(self)
+        other._headers = {**self._headers, **headers}  # noqa: SLF001
+        return other
 
     @contextmanager
     def exchange(self, method: str, target: str, data: bytes | None = None) -> Iterator[httpx.Response]:

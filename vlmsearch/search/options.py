@@ -21,7 +21,7 @@ from vlmsearch.errors import ConfigError, InvalidInputError
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.query import MAX_QUERY_CHARS, Query, check_text, make_query
 from vlmsearch.stores.filters import Filter, parse_filter
-from vlmsearch.types import MAX_ID_BYTES, ImageInput, RemoteImage, check_metadata
+from vlmsearch.types import MAX_ID_BYTES, READERS, ImageInput, RemoteImage, check_metadata
 
 MAX_PAGE = 10_000
 """The highest number of matches up to the end of a page, and of sorted matches."""
@@ -345,6 +345,8 @@ class LabelRequest(FilterOptions):
         wrong = [template for template in self.templates if template.count("{}") != 1]
         if wrong or not self.templates:
             raise ConfigError(f"a `template` has {{}} once, where the label goes, such as 'a photo of a {{}}': {wrong}")
+        if self.key == READERS:
+            raise ConfigError(f"`key` {READERS!r} says who may read a document: write labels under another key")
         try:
             check_metadata({self.key: ""} | {f"{self.key}:{label}": 0.0 for label in labels})
         except InvalidInputError as exc:

@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -17,12 +17,15 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vlmsearch._util.address import is_loopback, parse_address
+from vlmsearch._util.extras import install_command
+from vlmsearch.errors import ConfigError, MissingDependencyError, one_line
+from vlmsearch.principals import HEADER, principals_text, read_principals
 from vlmsearch.server.caller import Caller
 from vlmsearch.server.errors import ApiError, error_answer
 from vlmsearch.server.limits import BodyLimits, TokenBuckets
 from vlmsearch.server.monitoring import CLIENT_GONE
 from vlmsearch.server.settings import INDEX_NAME, ServerSettings
-from vlmsearch.server.tokens import Token, TokenFile
+from vlmsearch.server.tokens import AccessTokens, Token, TokenFile
 
 SESSION_SECONDS = 12 * 3600
 _SESSION_COOKIE = "vlmsearch_session"
@@ -62,7 +65,7 @@ class Sessions:
     """The sessions of users who logged in to the page with a token. A session ends with its token, or after 12 hours.
 
     They are kept in memory: after a restart, users log in again. A token has 100 sessions at most, so that no token
-    ends the sessions of another.
+    ends the sessions of another. Tokens of an identity provider are those of one user.
 
     Args:
         tokens: Tokens in force.
@@ -71,12 +74,12 @@ class Sessions:
     """
 
     def __init__(
-        self, tokens: TokenFile, buckets: TokenBuckets | None = None, *, clock: Callable[[], float] = time.monotonic
+        self, tokens: AccessTokens, buckets: TokenBuckets | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._tokens = tokens
+        self.tokens = tokens
         self._buckets = buckets
         self._clock = clock
-        self._open: dict[str, tuple[str, float]] = {}
+        self._open: dict[str, tuple[str, str, float]] = {}  # with secrets: a signed token is verified each time
 
     def start(self, secret: str) -> tuple[str, Caller] | None:
         """Start a session, and return its id and its caller.
@@ -86,26 +89,31 @@ class Sessions:
         Raises:
             ApiError: The token has used up its requests.
         """
-        token = self._tokens.find(secret)
+        token = self.tokens.find(secret)
         if token is None:
             return None
         refusal = self._buckets.refusal(token.name) if self._buckets else None
         if refusal is not None:
             raise refusal
-        own = [session for session, (sha256, _) in self._open.items() if sha256 == token.sha256]
+        self._open = {session: entry for session, entry in self._open.items() if self._clock() < entry[-1]}
+        own = [session for session, (sha256, *_) in self._open.items() if sha256 == token.sha256]
         for oldest in own[: max(0, len(own) + 1 - _MAX_SESSIONS)]:
             self.end(oldest)
         session = secrets.token_urlsafe(32)
-        self._open[session] = token.sha256, self._clock() + SESSION_SECONDS
+        self._open[session] = token.sha256, secret, self._clock() + SESSION_SECONDS
         return session, token.caller
 
     def find(self, session: str) -> Token | None:
         """Return the token of a session, while both are in force."""
-        sha256, ends = self._open.get(session, ("", 0.0))
-        if self._clock() >= ends:
-            self.end(session)
-            return None
-        return next((token for token in self._tokens.current() if token.sha256 == sha256), None)
+        return self.tokens.find(self.secret(session))
+
+    def secret(self, session: str) -> str:
+        """Return the secret of the token of a session that has not ended; "" for another."""
+        _, secret, ends = self._open.get(session, ("", "", 0.0))
+        if self._clock() < ends:
+            return secret
+        self.end(session)
+        return ""
 
     def end(self, session: str) -> None:
         """End a session, if it exists."""
@@ -120,11 +128,18 @@ def add_access(app: FastAPI, settings: ServerSettings) -> None:
         settings: Settings of the operator.
 
     Raises:
-        ConfigError: The file of tokens cannot be read.
+        ConfigError: The file of tokens or that of a provider's keys cannot be read.
+        MissingDependencyError: OpenID Connect needs packages that are not installed.
     """
-    tokens = TokenFile(Path(settings.tokens)) if settings.tokens else None
-    if tokens and not tokens.read():
+    tokens: AccessTokens | None = TokenFile(Path(settings.tokens)) if settings.tokens else None
+    if isinstance(tokens, TokenFile) and not tokens.read() and not settings.oidc:
         _LOG.warning("%s holds no tokens: `vlmsearch token add` makes one, and nobody gets in before", tokens.path)
+    if settings.oidc:
+        try:
+            from vlmsearch.server.oidc import IdentityProvider
+        except ModuleNotFoundError as exc:
+            raise MissingDependencyError(f"`[oidc]` needs {exc.name}: {install_command('oidc')}") from exc
+        tokens = IdentityProvider(settings.oidc, tokens)
     buckets = TokenBuckets(settings.rate) if settings.rate else None
     app.state.sessions = sessions = Sessions(tokens, buckets) if tokens else None
     app.add_middleware(BodyLimits, max_bytes=settings.max_body * 2**20)
@@ -160,7 +175,7 @@ class Access:
         self,
         app: ASGIApp,
         *,
-        tokens: TokenFile | None,
+        tokens: AccessTokens | None,
         sessions: Sessions | None,
         origins: Collection[str] = (),
         buckets: TokenBuckets | None = None,
@@ -178,8 +193,11 @@ class Access:
             return
         started = time.perf_counter()
         state = scope.setdefault("state", {})
-        state["caller"] = caller = self._caller(scope)
-        state["find_caller"] = partial(self._caller, scope)
+        if self._tokens:
+            await self._tokens.prepare(self._secret(scope))
+        caller, reason = self._caller(scope)
+        state["caller"] = caller
+        state["find_caller"] = lambda: self._caller(scope)[0]
         status = CLIENT_GONE
 
         async def answer(message: Message) -> None:
@@ -189,10 +207,12 @@ class Access:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
+                if caller is not None and caller.narrowed:  # so that the client knows that it was heard
+                    headers[HEADER] = principals_text(caller.narrowed)
             await send(message)
 
         try:
-            refusal = self._refusal(scope, caller)
+            refusal = self._refusal(scope, caller, reason)
             app = error_answer(refusal, state.get("request_id")) if refusal else self._app
             await app(scope, receive, answer)
         except Exception:
@@ -201,22 +221,30 @@ class Access:
         finally:
             _audit(scope, caller, status, time.perf_counter() - started)
 
-    def _caller(self, scope: Scope) -> Caller | None:
+    def _caller(self, scope: Scope) -> tuple[Caller | None, ApiError | None]:
         """Return the caller by the header of a request, or else by its session.
 
-        None for a token not in force.
+        None for a token not in force, with the reason where more is known: a signed token, or a malformed header that
+        narrows what the caller may read.
         """
-        if self._tokens is None or self._sessions is None:
-            return Caller()
+        try:
+            narrowed = _narrowed(Headers(scope=scope))
+            if self._tokens is None or self._sessions is None:
+                return Caller(narrowed=narrowed), None
+            token = self._tokens.find(self._secret(scope))
+            return (replace(token.caller, narrowed=narrowed) if token else None), None
+        except ApiError as exc:
+            return None, exc
+
+    def _secret(self, scope: Scope) -> str:
+        """Return the secret of a request, from its header or else its session; "" for none."""
         headers = Headers(scope=scope)
         if "authorization" in headers:
             scheme, _, secret = headers["authorization"].partition(" ")
-            token = self._tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
-        else:
-            token = self._sessions.find(Request(scope).cookies.get(session_cookie(scope), ""))
-        return token.caller if token else None
+            return secret.strip() if scheme.lower() == "bearer" else ""
+        return self._sessions.secret(Request(scope).cookies.get(session_cookie(scope), "")) if self._sessions else ""
 
-    def _refusal(self, scope: Scope, caller: Caller | None) -> ApiError | None:
+    def _refusal(self, scope: Scope, caller: Caller | None, reason: ApiError | None) -> ApiError | None:
         """Return the error of a request that is refused; None for one that is allowed."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
@@ -237,7 +265,7 @@ class Access:
             return None
         if caller is None:
             given = "the token is not in force" if "authorization" in headers else "a token is needed"
-            return ApiError(401, "unauthenticated", f"{given}: send one as `Authorization: Bearer TOKEN`")
+            return reason or ApiError(401, "unauthenticated", f"{given}: send one as `Authorization: Bearer TOKEN`")
         return self._buckets.refusal(caller.name) if self._buckets else None
 
     def _is_foreign(self, headers: Headers) -> bool:
@@ -257,6 +285,15 @@ class Access:
         host = headers.get("host", "").lower()
         own = (f"http://{host}", f"https://{host}")
         return origin not in (own if has_session else (*own, *self._origins))
+
+
+def _narrowed(headers: Headers) -> tuple[frozenset[str], ...]:
+    """Return the sets of principals that the header of a request names."""
+    given = headers.getlist(HEADER)
+    try:
+        return read_principals(";".join(given)) if given else ()
+    except (ValueError, ConfigError) as exc:
+        raise ApiError(400, "invalid_request", f"{HEADER}: {one_line(exc)}", param=HEADER) from exc
 
 
 def _is_local(host: str) -> bool:

@@ -19,6 +19,8 @@ class Caller:
         role: Highest right.
         indexes: Names of the indexes that the caller may see; None for all.
         token: SHA-256 of the token in hexadecimal digits; "" where nobody needs a token.
+        principals: Principals whose documents the caller may read; None for all documents.
+        narrowed: Sets of principals in a header. A document needs a reader in each set, too.
 
     Example:
         >>> caller = Caller("page", "read", frozenset({"photos"}))
@@ -30,6 +32,13 @@ class Caller:
     role: Right = "admin"
     indexes: frozenset[str] | None = None
     token: str = ""
+    principals: frozenset[str] | None = None
+    narrowed: tuple[frozenset[str], ...] = ()
+
+    @property
+    def scopes(self) -> tuple[frozenset[str], ...]:
+        """Return the sets of principals; a document needs a reader in each set. No set is for all documents."""
+        return self.narrowed if self.principals is None else (self.principals, *self.narrowed)
 
     def sees(self, index: str) -> bool:
         """Check whether the caller may know of an index."""

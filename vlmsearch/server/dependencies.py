@@ -43,17 +43,25 @@ FindCallerHere = Annotated[Callable[[], "Caller | None"], Depends(get_find_calle
 
 
 def find_index(service: Service, caller: Caller, name: str, right: Right) -> OpenIndex:
-    """Return an index that the caller may use. A hidden index gives the same error as a missing one."""
+    """Return an index that the caller may use, with readable documents alone.
+
+    A hidden index gives the same error as a missing one.
+    """
     if name not in service.indexes or not caller.sees(name):
         raise not_found(f"no index {name!r} for you: GET /api/v1/indexes lists them")
     check_right(caller, right)
-    return service.indexes[name]
+    return service.indexes[name].seen_by(caller)
 
 
-def check_right(caller: Caller, right: Right) -> None:
-    """Raise ApiError for a caller whose role is too low."""
+def check_right(caller: Caller, right: Right, *, of_all: bool = False) -> None:
+    """Raise ApiError for a caller whose role is too low.
+
+    What is ``of_all`` documents is refused to a caller with principals.
+    """
     if not caller.may(right):
         raise ApiError(403, "forbidden", f"the token {caller.name!r} has the role {caller.role}; this needs {right}")
+    if of_all and caller.scopes:
+        raise ApiError(403, "forbidden", "this is about all documents: it needs a token without principals")
 
 
 def _with(right: Right) -> Callable[..., Awaitable[OpenIndex]]:

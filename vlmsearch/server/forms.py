@@ -109,6 +109,9 @@ class DocumentForm(StrictForm):
     text: LongText | None = None
     image: Annotated[str, Field(min_length=1, max_length=MAX_IMAGE_CHARS)] | None = None
     metadata: Annotated[dict[str, JsonValue], Entries(10 * MAX_METADATA_KEYS)] = Field({})  # with missing ones
+    readers: Annotated[list[_String], Items(MAX_ENTRIES)] | None = Field(
+        None, description="Who may read it, such as `group:hr`; none for nobody, and `*` for everyone."
+    )
 
 
 @with_options(verbs.AddRequest)

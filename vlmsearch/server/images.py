@@ -98,13 +98,6 @@ class Uploads:
                     _remove_others(folder, kept.get(id))
             self._in_use = +self._in_use
 
-    def remove(self, index: str, ids: Sequence[str]) -> None:
-        """Remove the images of documents that are deleted."""
-        with self._lock:
-            for folder in (self._folder_of(index, id) for id in ids):
-                if not self._in_use[folder]:
-                    shutil.rmtree(folder, ignore_errors=True)
-
     def without_folders(self, message: str) -> str:
         """Return a message about a file without its folders."""
         return self._shown.sub("", message)

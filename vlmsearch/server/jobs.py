@@ -41,6 +41,7 @@ class Job:
         index: Name of the index.
         owner: SHA-256 of the token that started it; "" without tokens.
         paths: Paths that it indexes; None for another kind of job.
+        scopes: Sets of principals that it runs under; see `vlmsearch.server.caller.Caller`.
         state: State.
         done: Number of inputs that are done.
         total: Number of inputs; None if unknown.
@@ -57,6 +58,7 @@ class Job:
     index: str
     owner: str
     paths: tuple[str, ...] | None
+    scopes: tuple[frozenset[str], ...] = ()
     state: JobState = "queued"
     done: int = 0
     total: int | None = None
@@ -114,7 +116,15 @@ class Jobs(Closable):
         self._threads = ThreadPoolExecutor(_AT_A_TIME, thread_name_prefix="vlmsearch-job")
         self._is_closed = False
 
-    def start(self, kind: str, index: str, owner: str, work: Work, paths: tuple[str, ...] | None) -> Job:
+    def start(
+        self,
+        kind: str,
+        index: str,
+        owner: str,
+        work: Work,
+        paths: tuple[str, ...] | None,
+        scopes: tuple[frozenset[str], ...] = (),
+    ) -> Job:
         """Accept a job.
 
         Args:
@@ -123,6 +133,7 @@ class Jobs(Closable):
             owner: SHA-256 of the token that starts it.
             work: Function that does the work.
             paths: Paths that it indexes; None for another kind of job.
+            scopes: Sets of principals that it runs under.
 
         Returns:
             The job, which waits for its turn.
@@ -142,7 +153,7 @@ class Jobs(Closable):
                 raise ApiError(429, "overloaded", message, retry_after=30)
             for job in over[: max(0, len(over) - _KEPT)]:
                 del self._jobs[job.id]
-            job = Job(uuid.uuid4().hex, kind, index, owner, paths)
+            job = Job(uuid.uuid4().hex, kind, index, owner, paths, scopes)
             self._jobs[job.id] = job
             self._waiting.setdefault(index, deque()).append((job, work))
             self._threads.submit(self._run_next)

@@ -39,13 +39,14 @@ from vlmsearch.errors import (
     VlmsearchError,
     one_line,
 )
-from vlmsearch.pipeline import Pipeline
+from vlmsearch.pipeline import Pipeline, RestrictedPipeline
 from vlmsearch.registry import open_store
 from vlmsearch.rerankers.base import Reranker
 from vlmsearch.search.options import SearchOptions
 from vlmsearch.search.query import Query
 from vlmsearch.server.logs import REQUEST_ID
 from vlmsearch.server.settings import ServerSettings
+from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.overview import Preloads
 from vlmsearch.types import Matches
 
@@ -100,11 +101,14 @@ class Searchers(Closable):
         except EOFError:
             raise BackendError("a process that searches ended before it could search") from None
 
-    def search(self, index: str, queries: Sequence[Query], options: SearchOptions) -> list[Matches] | None:
+    def search(
+        self, index: str, scope: Filter | None, queries: Sequence[Query], options: SearchOptions
+    ) -> list[Matches] | None:
         """Return the matches of each query.
 
         Args:
             index: Name of the index.
+            scope: Filter of the documents that there are for the caller; None for all.
             queries: The queries.
             options: Options of all of them, without an open re-ranker.
 
@@ -116,7 +120,7 @@ class Searchers(Closable):
         """
         searcher = self._take()
         try:
-            return searcher.search(index, queries, options)
+            return searcher.search(index, scope, queries, options)
         finally:
             self._give(searcher)
 
@@ -211,7 +215,22 @@ class _Searcher:
         self._connection.close()
 
 
-class SpreadPipeline(Pipeline):
+class _Spread(Pipeline):
+    """A part of a pipeline whose searches run in other processes."""
+
+    _searchers: Searchers
+    _name: str
+    _within: Filter | None = None
+
+    @override
+    def _search(self, queries: Sequence[Query], options: SearchOptions) -> list[Matches]:
+        is_open_here = isinstance(options.rerank, Reranker)
+        matches = None if is_open_here else self._searchers.search(self._name, self._within, queries, options)
+        # an index in the memory of a process is this one's alone
+        return super()._search(queries, options) if matches is None else matches
+
+
+class SpreadPipeline(_Spread):
     """A pipeline whose searches run in other processes.
 
     Args:
@@ -231,11 +250,16 @@ class SpreadPipeline(Pipeline):
         self._searchers, self._name = searchers, name
 
     @override
-    def _search(self, queries: Sequence[Query], options: SearchOptions) -> list[Matches]:
-        is_open_here = isinstance(options.rerank, Reranker)
-        matches = None if is_open_here else self._searchers.search(self._name, queries, options)
-        # an index in the memory of a process is this one's alone
-        return super()._search(queries, options) if matches is None else matches
+    def _new_handle(self, scope: Filter) -> RestrictedPipeline:
+        return _SpreadHandle(self, scope)
+
+
+class _SpreadHandle(_Spread, RestrictedPipeline):
+    """A restricted handle whose searches run in other processes."""
+
+    def __init__(self, whole: SpreadPipeline, scope: Filter) -> None:
+        super().__init__(whole, scope)
+        self._searchers, self._name, self._within = whole._searchers, whole._name, scope  # noqa: SLF001
 
 
 # ---- in the other processes
@@ -282,14 +306,15 @@ def _read(service: Connection, calls: queue.SimpleQueue[tuple[CancelToken, Any]]
 
 def _answer(pipelines: Mapping[str, Pipeline], token: CancelToken, call: Any) -> tuple[object, list[StageTiming]]:
     """Return the matches or the error, and the stages of the work."""
-    id, headers, index, queries, options = call
+    id, headers, index, scope, queries, options = call
     stages: list[StageTiming] = []
     stop, before = listen(stages.append), REQUEST_ID.set(id)
     result: object
     try:
         with running_under(token), operation("search", carrier=headers):
-            result = pipelines[index]._search(queries, options)  # noqa: SLF001 - as `SpreadPipeline` is asked
-            if not any(result) and pipelines[index].store.manifest() is None:
+            pipeline = pipelines[index] if scope is None else pipelines[index]._handle(scope)  # noqa: SLF001
+            result = pipeline._search(queries, options)  # noqa: SLF001 - as `SpreadPipeline` is asked
+            if not any(result) and pipeline.store.manifest() is None:
                 result = None
     except VlmsearchError as exc:
         result = exc

@@ -19,6 +19,7 @@ from vlmsearch.encoders.batching import Batch, BatchingEncoder
 from vlmsearch.errors import ConfigError
 from vlmsearch.pipeline import Pipeline
 from vlmsearch.registry import open_encoder, open_generator, open_reranker, open_store, open_usual_encoder
+from vlmsearch.server.caller import Caller
 from vlmsearch.server.errors import Json
 from vlmsearch.server.images import Thumbnails, Uploads
 from vlmsearch.server.jobs import Jobs
@@ -46,6 +47,13 @@ class OpenIndex:
     name: str
     settings: IndexSettings
     pipeline: Pipeline
+
+    def seen_by(self, caller: Caller) -> OpenIndex:
+        """Return the index with the documents alone that a caller may read."""
+        pipeline = self.pipeline
+        for principals in caller.scopes:
+            pipeline = pipeline.restricted(principals)
+        return replace(self, pipeline=pipeline) if caller.scopes else self
 
 
 class Service(Closable):
@@ -128,6 +136,10 @@ class Service(Closable):
         service._stack.callback(service._drawing.close)
         service._stack.callback(service.jobs.close)
         return service
+
+    def seen_by(self, caller: Caller) -> Iterator[OpenIndex]:
+        """Yield the indexes that a caller may see, with readable documents alone."""
+        return (index.seen_by(caller) for index in self.indexes.values() if caller.sees(index.name))
 
     def _open_encoder(self, url: str) -> BatchingEncoder:
         """Return the encoder of a URL, which batches the inputs of many requests."""

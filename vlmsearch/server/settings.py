@@ -17,12 +17,15 @@ from vlmsearch._util.tables import as_dataclass, read_table
 from vlmsearch.errors import ConfigError
 from vlmsearch.media.limits import SERVER_LIMITS, ImageLimits
 from vlmsearch.registry import DEFAULT_GENERATOR, DEFAULT_STORE
+from vlmsearch.server.caller import Right
 
 DEFAULT_INDEX = "default"
 """The name of an only index without a name."""
 INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 ROOT_PATH = re.compile(r"(/[\w~-][\w.~-]*)*", re.ASCII)
 """A prefix of paths: no host (``//``), no ``..`` and nothing that needs quotes."""
+_KEYS_URL = re.compile(r"(https://[^\s/?#@]+|http://(localhost|127\.0\.0\.1|\[::1])(:\d+)?)(/[^\s#@]*)?")
+"""A URL of https, or of http on this machine, without a name and a password."""
 Log = Literal["text", "json"]
 
 
@@ -51,6 +54,41 @@ class IndexSettings:
 
 
 @dataclass(frozen=True)
+class OidcSettings:
+    """The settings of OpenID Connect: whose tokens are taken, and who their holders are.
+
+    Attributes:
+        issuer: URL of the identity provider, as its tokens have it.
+        audience: Name of this service at the provider, as tokens for it have it.
+        jwks: URL or file of the provider's keys (JWKS); None for those that the provider itself names.
+        role: Highest right of its users.
+        indexes: Names of the indexes that its users may see; None for all.
+        user_claim: Claim with the user: ``ann`` is the principal ``user:ann``.
+        group_claim: Claim with the user's groups: ``hr`` is the principal ``group:hr``. Dots lead into objects.
+
+    Raises:
+        ConfigError: A setting is wrong.
+
+    Example:
+        >>> OidcSettings("https://id.example.com/realms/staff", "vlmsearch").user_claim
+        'sub'
+    """
+
+    issuer: str
+    audience: str
+    jwks: str | None = None
+    role: Right = "read"
+    indexes: tuple[str, ...] | None = None
+    user_claim: str = "sub"
+    group_claim: str = "groups"
+
+    def __post_init__(self) -> None:
+        check_url(self.issuer, "oidc: issuer")
+        if self.jwks and "://" in self.jwks:
+            check_url(self.jwks, "oidc: jwks")
+
+
+@dataclass(frozen=True)
 class ServerSettings:
     """The settings of a service.
 
@@ -60,7 +98,8 @@ class ServerSettings:
         port: Port; 0 for a free one.
         root_path: Prefix of the service's URL behind a proxy, such as ``/search``.
         uploads: Folder of the images that are sent over HTTP.
-        tokens: File of `vlmsearch token`; None for access without tokens, from this machine alone.
+        tokens: File of `vlmsearch token`; None for none. Without it and `oidc` this machine alone has access.
+        oidc: Identity provider whose tokens are taken, too; None for none.
         max_body: Maximum length of a request's body, in MiB, at least 1.
         rate: Maximum number of requests of a token a second, from 0.000001 to 1,000,000; None for no limit.
         cors: Origins whose pages may call the service from a browser.
@@ -86,6 +125,7 @@ class ServerSettings:
     root_path: str = ""
     uploads: str = "vlmsearch-uploads"
     tokens: str | None = None
+    oidc: OidcSettings | None = None
     max_body: int = 64
     rate: float | None = None
     cors: tuple[str, ...] = ()
@@ -116,17 +156,23 @@ class ServerSettings:
 
     def check_address(self) -> None:
         """Raise ConfigError for a service that other machines could use without a token."""
-        if self.tokens is None and not is_loopback(self.host):
+        if self.tokens is None and self.oidc is None and not is_loopback(self.host):
             raise ConfigError(
                 f"`host={self.host}` can be reached from other machines: name a file of `tokens`, "
                 "which `vlmsearch token add` writes, or listen on 127.0.0.1"
             )
 
 
+def check_url(url: object, where: str) -> None:
+    """Raise ConfigError unless a URL is one of https, or of http on this machine: keys come from there."""
+    if not isinstance(url, str) or not _KEYS_URL.fullmatch(url):
+        raise ConfigError(f"{where} is a URL that begins with https://, or http://localhost, not {url!r:.200}")
+
+
 def read_settings(path: Path) -> ServerSettings:
     """Return the settings of a TOML file: the keys of `ServerSettings`, and a table ``[indexes.NAME]`` an index.
 
-    Folders and files are relative to the file.
+    ``[oidc]`` is the table of `OidcSettings`. Folders and files are relative to the file.
 
     Args:
         path: The file.
@@ -145,6 +191,9 @@ def read_settings(path: Path) -> ServerSettings:
 
     indexes = {name: replace(index, allow=tuple(map(place, index.allow))) for name, index in settings.indexes.items()}
     tokens, cert, key = (given and place(given) for given in (settings.tokens, settings.tls_cert, settings.tls_key))
+    oidc = settings.oidc
+    if oidc and oidc.jwks and "://" not in oidc.jwks:
+        oidc = replace(oidc, jwks=place(oidc.jwks))
     return replace(
-        settings, uploads=place(settings.uploads), tokens=tokens, tls_cert=cert, tls_key=key, indexes=indexes
+        settings, uploads=place(settings.uploads), tokens=tokens, tls_cert=cert, tls_key=key, indexes=indexes, oidc=oidc
     )

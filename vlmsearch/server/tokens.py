@@ -19,9 +19,12 @@ from typing import get_args
 from vlmsearch._util.files import replace_file
 from vlmsearch._util.locks import take_lock
 from vlmsearch.errors import ConfigError, one_line
+from vlmsearch.principals import principal_names
 from vlmsearch.server.caller import Caller, Right
 
 ROLES: tuple[Right, ...] = get_args(Right)
+MAX_TOKEN_CHARS = 16_384
+"""Of a token from outside: one that an identity provider signs names hundreds of groups."""
 _PREFIX = "vlms_"
 """The prefix by which secret scanners find tokens."""
 _RANDOM_BYTES = 32
@@ -42,6 +45,7 @@ class Token:
         sha256: SHA-256 of the secret in hexadecimal digits. A secret is 32 random bytes, which cannot be guessed. Slow
             hashes are for passwords that people choose.
         created: Time when it was made, in UTC and ISO 8601.
+        principals: Principals whose documents it may read; None for all documents.
     """
 
     name: str
@@ -49,15 +53,27 @@ class Token:
     indexes: tuple[str, ...] | None
     sha256: str
     created: str
+    principals: tuple[str, ...] | None = None
 
     @property
     def caller(self) -> Caller:
         """Return the caller that has this token."""
-        indexes = None if self.indexes is None else frozenset(self.indexes)
-        return Caller(self.name, self.role, indexes, self.sha256)
+        indexes, principals = (None if given is None else frozenset(given) for given in (self.indexes, self.principals))
+        return Caller(self.name, self.role, indexes, self.sha256, principals)
 
 
-class TokenFile:
+class AccessTokens:
+    """The tokens in force."""
+
+    async def prepare(self, secret: str) -> None:
+        """Get what is needed to find a token and takes time, such as keys from elsewhere."""
+
+    def find(self, secret: str) -> Token | None:
+        """Return the token of a secret; None for a wrong secret."""
+        raise NotImplementedError
+
+
+class TokenFile(AccessTokens):
     """A JSON file of tokens, which is replaced as a whole at each change.
 
     Args:
@@ -116,20 +132,28 @@ class TokenFile:
 
     def find(self, secret: str) -> Token | None:
         """Return the token of a secret; None for a wrong secret. The time depends on neither."""
-        given = _digest(secret)
+        given = sha256_of(secret)
         match = None
         for token in self.current():
             if hmac.compare_digest(token.sha256, given):
                 match = token
         return match
 
-    def add(self, name: str, *, role: Right, indexes: Sequence[str] | None = None) -> str:
+    def add(
+        self,
+        name: str,
+        *,
+        role: Right,
+        indexes: Sequence[str] | None = None,
+        principals: Sequence[str] | None = None,
+    ) -> str:
         """Make a token.
 
         Args:
             name: Name of its holder: 1 to 64 letters, digits, dots, dashes and underscores.
             role: Highest right.
             indexes: Names of the indexes that it may see; None for all.
+            principals: Principals whose documents it may read, such as ``group:hr``; None for all documents.
 
         Returns:
             The secret, which is kept nowhere.
@@ -139,8 +163,7 @@ class TokenFile:
         """
         secret = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
         created = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        token = Token(name, role, None if indexes is None else tuple(indexes), _digest(secret), created)
-        _check(token)
+        token = _checked(Token(name, role, indexes, sha256_of(secret), created, principals))  # type: ignore[arg-type]
         with self._changing() as tokens:
             if any(token.name == name for token in tokens):
                 raise ConfigError(f"there is a token {name!r}: remove it first, or give the new one another name")
@@ -181,6 +204,9 @@ class TokenFile:
 
     def _write(self, tokens: Iterable[Token]) -> None:
         rows = [asdict(token) for token in tokens]
+        for row in rows:
+            if row["principals"] is None:  # as in a file from before there were any
+                del row["principals"]
         text = json.dumps({"version": _VERSION, "tokens": rows}, indent=2) + os.linesep
         try:
             replace_file(self.path, text.encode())
@@ -188,7 +214,8 @@ class TokenFile:
             raise ConfigError(f"{self.path} cannot be written: {exc.strerror}") from exc
 
 
-def _digest(secret: str) -> str:
+def sha256_of(secret: str) -> str:
+    """Return the SHA-256 of a secret in hexadecimal digits."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -203,23 +230,25 @@ def _parse(text: str) -> tuple[Token, ...]:
             token = Token(**row)
         except TypeError as exc:
             raise ValueError(f"a token has name, role, indexes, sha256 and created: {row!r}") from exc
-        _check(token)
-        tokens.append(replace(token, indexes=None if token.indexes is None else tuple(token.indexes)))
+        tokens.append(_checked(token))
     if len({token.name for token in tokens}) < len(tokens):
         raise ValueError("two tokens have one name")
     return tuple(tokens)
 
 
-def _check(token: Token) -> None:
-    """Raise ConfigError for a token with a wrong value."""
+def _checked(token: Token) -> Token:
+    """Return a token with tuples for its lists; ConfigError for one with a wrong value."""
     if not isinstance(token.name, str) or not _NAME.fullmatch(token.name):
         raise ConfigError(f"a token's name has 1 to 64 letters, digits, dots, - and _, not {token.name!r}")
     if token.role not in ROLES:
         raise ConfigError(f"a token's role is one of {', '.join(ROLES)}, not {token.role!r}")
-    indexes = token.indexes
-    if indexes is not None and (
-        not isinstance(indexes, (list, tuple)) or not indexes or not all(isinstance(name, str) for name in indexes)
-    ):
-        raise ConfigError(f"the indexes of a token are a list of names, or null for all, not {indexes!r}")
+    for kind, names in (("indexes", token.indexes), ("principals", token.principals)):
+        if names is not None and (
+            not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names or [None])
+        ):
+            raise ConfigError(f"the {kind} of a token are a list of names, or null for all, not {names!r}")
+    principal_names(token.principals or ())
     if not isinstance(token.sha256, str) or not _DIGEST.fullmatch(token.sha256):
         raise ConfigError(f"the sha256 of token {token.name!r} is not 64 hexadecimal digits")
+    indexes, principals = (None if names is None else tuple(names) for names in (token.indexes, token.principals))
+    return replace(token, indexes=indexes, principals=principals)

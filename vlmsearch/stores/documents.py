@@ -195,13 +195,19 @@ class DatabaseStore(GenerationalStore):
 
     def upsert(self, records: Sequence[Record]) -> None:
         """Add or replace records."""
+        self.upsert_by(self.write, records)
+
+    def upsert_by(self, write: Callable[[Sequence[Record]], None], records: Sequence[Record]) -> None:
+        """Check records, and call what writes them."""
         with self.in_use(records):
             check_records(records, self.needed().spaces)
-            self._check_keepable(records)
+            self.check_all_keepable(records)
             if records:
-                self.write(records)
+                write(records)
 
-    def _check_keepable(self, records: Sequence[Record]) -> None:
+    def check_all_keepable(self, records: Sequence[Record]) -> None:
+        """Raise InvalidBatchError that names the records which this database cannot keep."""
+
         def check(record: Record) -> None:
             for row in rows_of([record]):
                 self.check_keepable(row)
@@ -210,7 +216,7 @@ class DatabaseStore(GenerationalStore):
 
     def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace the metadata of documents that are still as they were read, and return their ids."""
-        self._check_keepable(check_changes(changes))
+        self.check_all_keepable(check_changes(changes))
         if self.as_opened() is None:
             return []
         with self.in_use():
@@ -218,13 +224,17 @@ class DatabaseStore(GenerationalStore):
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents, and return how many were there; others may write between two pages of them."""
+        return self.delete_by(self.remove, ids)
+
+    def delete_by(self, remove: Callable[[list[str]], int], ids: Sequence[str]) -> int:
+        """Call what removes documents with some ids at a time."""
         if self.as_opened() is None:
             return 0
         count = 0
         known = [id for id in possible_ids(ids) if PASSAGE not in id]  # a passage goes with its document alone
         for page in pages(known):
             with self.in_use():
-                count += self.remove(page)
+                count += remove(page)
         return count
 
     def batches(self, items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

@@ -190,6 +190,11 @@ def _comparisons(where: Filter) -> Iterator[Comparison]:
             yield from _comparisons(part)
 
 
+def has_scope(where: Filter | None) -> bool:
+    """Return whether a filter says who may read: whether a comparison of it also passes what lacks its key."""
+    return where is not None and any(comparison.or_absent for comparison in _comparisons(where))
+
+
 def keys_of(where: Filter) -> set[str]:
     """Return the keys that a filter compares."""
     return {comparison.key for comparison in _comparisons(where)}

@@ -134,7 +134,7 @@ def gallery_after(
     if not _reads_outlines(store):
         page = documents_after(store, after.id if after else "", count, where)
         return [(GalleryPlace(0, 0.0, document.id), document) for document in page]
-    outlines = _passing(store, {newest}, where)
+    outlines = outlines_of(store, {newest}, where)
     places = (_place(outline, newest) for outline in outlines)
     first = heapq.nsmallest(count, places if after is None else (place for place in places if place > after))
     documents = {document.id: document for document in store.get([place.id for place in first])}
@@ -159,7 +159,7 @@ def count_documents(store: Store, keys: Collection[str], where: Filter | None = 
     if not _reads_outlines(store):
         return Counts(None if where else len(store), {key: {} for key in keys})
     total, counters = 0, {key: Counter[Scalar]() for key in keys}
-    for outline in _passing(store, keys, where):
+    for outline in outlines_of(store, keys, where):
         total += 1
         for key in counters.keys() & outline.metadata.keys():
             counters[key].update(values_of(outline.metadata[key]))
@@ -176,7 +176,7 @@ def unknown_keys(store: Store, where: Filter) -> dict[str, str]:
     known = {key for document in documents_after(store, "", _PAGE) for key in document.metadata}
     unknown = keys_of(where) - known
     if unknown:
-        unknown -= {key for outline in _passing(store, unknown, None) for key in outline.metadata}
+        unknown -= {key for outline in outlines_of(store, unknown) for key in outline.metadata}
     listed = f"there are {', '.join(sorted(known)[:10])}" if known else "documents have no metadata"
     return {key: f"No document has the key {key!r}; {suggest(key, known)}{listed}" for key in sorted(unknown)}
 
@@ -185,7 +185,7 @@ def _reads_outlines(store: Store) -> bool:
     return isinstance(store, ReadsKeys) or len(store) <= _MAX_READ
 
 
-def _passing(store: Store, keys: Collection[str], where: Filter | None) -> Iterator[Outline]:
+def outlines_of(store: Store, keys: Collection[str], where: Filter | None = None) -> Iterator[Outline]:
     """Yield the outlines of the documents that pass a filter."""
     wanted = {*keys, *(keys_of(where) if where else ())}
     if isinstance(store, ReadsKeys):

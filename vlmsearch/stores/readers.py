@@ -11,13 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
-from vlmsearch.errors import ConfigError, InvalidInputError, apply_to_each
+from vlmsearch.errors import InvalidInputError, apply_to_each
+from vlmsearch.principals import principal_names
 from vlmsearch.stores.base import CountsWords
 from vlmsearch.stores.filters import Comparison, Filter
 from vlmsearch.stores.label_keys import split_labels, with_labels
-from vlmsearch.types import EVERYONE, READERS, Document, Field, MetadataValue, Record, check_readers, reader_names
-
-MAX_PRINCIPALS = 10_000
+from vlmsearch.types import READERS, Document, Field, MetadataValue, Record
 
 
 def readable(principals: Iterable[str]) -> Comparison:
@@ -38,14 +37,7 @@ def readable(principals: Iterable[str]) -> Comparison:
         >>> hr.matches(Document("a", readers=["group:hr"]).metadata), hr.matches(Document("b", readers=[]).metadata)
         (True, False)
     """
-    names = [name for name in (EVERYONE, *reader_names(principals, "principals")) if name]
-    if len(names) > MAX_PRINCIPALS:
-        raise ConfigError(f"principals are at most {MAX_PRINCIPALS:,} names such as 'group:hr', not {len(names):,}")
-    try:
-        check_readers(names)
-    except InvalidInputError as exc:
-        raise ConfigError(str(exc)) from exc
-    return Comparison(READERS, "$in", tuple(names), or_absent=True)
+    return Comparison(READERS, "$in", principal_names(principals), or_absent=True)
 
 
 def keep_readers(records: Sequence[Record], stored: Mapping[str, Mapping[str, MetadataValue]]) -> list[Record]:

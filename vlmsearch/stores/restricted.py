@@ -16,23 +16,19 @@ from typing import Any
 
 from vlmsearch._util.batching import PAGE, batches
 from vlmsearch.stores.base import CountsWords, Store, drawn_ids
-from vlmsearch.stores.filters import Filter, both
+from vlmsearch.stores.filters import Filter, both, keys_of
 from vlmsearch.stores.listing import ListsPages, Outline, ReadsKeys, all_documents, count_documents, documents_after
 from vlmsearch.stores.overview import Overview, OverviewsWithin
-from vlmsearch.stores.passages import passages_of
 from vlmsearch.stores.readers import ChecksWrites, CountsWithin, RanksWithin, SamplesWithin, check_writable, passing
 from vlmsearch.stores.versions import HitContent, ReadsVersions
 from vlmsearch.types import (
-    READERS,
     Document,
     Field,
     Hit,
     Manifest,
     MetadataChange,
-    Passage,
     Record,
     Space,
-    Stamp,
     Vectors,
     WordHits,
     document_of,
@@ -124,17 +120,9 @@ class RestrictedStore(Store):
         readable = {document.id for document in self.get(list(dict.fromkeys(map(document_of, ids))))}
         return [id for id in ids if document_of(id) in readable]
 
-    def passages(self, ids: Sequence[str]) -> dict[str, tuple[Passage, ...]]:
-        """Return the passages of readable documents, each of one version."""
-        return passages_of(self.records(ids))
-
     def records(self, ids: Sequence[str]) -> list[Record]:
         """Return the records of readable documents."""
         return [record for record in self._store.records(ids) if self._scope.matches(record.document.metadata)]
-
-    def stamps(self, ids: Sequence[str]) -> dict[str, Stamp]:
-        """Return the stamps of readable documents."""
-        return self._store.stamps(self._readable(ids))
 
     def fields(self, ids: Sequence[str]) -> dict[str, frozenset[Field]]:
         """Return the fields that readable documents or passages have a vector in."""
@@ -143,7 +131,7 @@ class RestrictedStore(Store):
     def ids(self) -> Iterator[str]:
         """Iterate over the ids of readable documents."""
         if isinstance(self._store, ReadsKeys):
-            outlines = self._store.outlines((READERS,), self._scope)
+            outlines = self._store.outlines(keys_of(self._scope), self._scope)
             yield from (outline.id for outline in outlines if self._scope.matches(outline.metadata))
         else:
             yield from (document.id for document in all_documents(self._store, self._scope))
@@ -229,7 +217,7 @@ class _WithKeys:
 
     def outlines(self, keys: Collection[str], where: Filter | None = None) -> Iterator[Outline]:
         """Yield the outlines of readable documents that pass a filter, and perhaps of other readable ones."""
-        for outline in self._store.outlines({*keys, READERS}, both(self._scope, where)):
+        for outline in self._store.outlines({*keys, *keys_of(self._scope)}, both(self._scope, where)):
             if self._scope.matches(outline.metadata):
                 yield outline
 

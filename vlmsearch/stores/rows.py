@@ -9,13 +9,21 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias, Union
 
 from vlmsearch._util.batching import pages
+from vlmsearch._util.frozen import FrozenDict
 from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow
+from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.passages import AnyRow, compare_passages, passage_ids, row_stamp, rows_of
+from vlmsearch.stores.readers import check_writable, keep_readers
 from vlmsearch.stores.writers import WriteJournal
-from vlmsearch.types import PASSAGE, Record, Stamp, document_of, possible_ids
+from vlmsearch.types import PASSAGE, READERS, MetadataValue, Record, Stamp, document_of, possible_ids
+
+StoredReaders: TypeAlias = Mapping[str, Union[MetadataValue, None]]
+"""The readers in the metadata of documents by their ids, None for those that have none."""
+ANY_READERS: StoredReaders = FrozenDict()
 
 
 class RowByRowStore(DatabaseStore):
@@ -24,12 +32,21 @@ class RowByRowStore(DatabaseStore):
     # ---- for the back end
 
     @abstractmethod
-    def write_rows(self, rows: Sequence[Record]) -> None:
-        """Add or replace rows, in their order."""
+    def write_rows(self, rows: Sequence[Record], readers: StoredReaders = ANY_READERS) -> Collection[str]:
+        """Add or replace rows, in their order.
+
+        Args:
+            rows: The rows.
+            readers: The readers that documents had when they were read, or None. Those that have others now are not
+                written.
+
+        Returns:
+            The ids of the documents that have to be written again: another writer came between.
+        """
 
     @abstractmethod
-    def remove_rows(self, ids: Collection[str]) -> int:
-        """Remove rows with their vectors, and return how many were there."""
+    def remove_rows(self, ids: Collection[str], scope: Filter | None = None) -> int:
+        """Remove those rows that pass a filter, with their vectors, and return how many there were."""
 
     @abstractmethod
     def kept_passages(self, ids: Collection[str]) -> Collection[str]:
@@ -40,16 +57,39 @@ class RowByRowStore(DatabaseStore):
 
     # ---- for all of them
 
-    def write(self, records: Sequence[Record]) -> None:
-        """Add or replace documents, and remove what they had more of passages."""
-        self.write_rows(rows_of(records))
+    def write(self, records: Sequence[Record], scope: Filter | None = None) -> None:
+        """Add or replace documents, and remove what they had more of passages.
+
+        Documents that name no readers keep those of the index. Where these have changed by the time of the write, it is
+        repeated. A writer with a scope writes what passes it alone.
+        """
+        left = list(records)
+        while left:
+            known = records if scope is not None else [r for r in left if READERS not in r.document.metadata]
+            ids = [record.document.id for record in known]
+            stored = {id: row.document.metadata for id, row in self.read_rows(ids, "document").items()}
+            if scope is not None:
+                check_writable(records, stored, scope)
+            kept = keep_readers(left, stored)
+            if any(new is not old for new, old in zip(kept, left)):
+                self.check_all_keepable(kept)
+            again = self.write_rows(rows_of(kept), {id: stored.get(id, {}).get(READERS) for id in ids})
+            left = [record for record in left if record.document.id in again]
         self.remove_strays([record.document.id for record in records])
 
-    def remove(self, ids: list[str]) -> int:
-        """Remove some documents, then their passages."""
-        count = self.remove_rows(ids)
+    def upsert_within(self, records: Sequence[Record], scope: Filter) -> None:
+        """Add or replace records that a restricted writer may write."""
+        self.upsert_by(lambda some: self.write(some, scope), records)
+
+    def remove(self, ids: list[str], scope: Filter | None = None) -> int:
+        """Remove those of some documents that pass a filter, then their passages."""
+        count = self.remove_rows(ids, scope)
         self.remove_strays(ids)
         return count
+
+    def delete_within(self, ids: Sequence[str], scope: Filter) -> int:
+        """Remove those of some documents that pass a filter, and return how many there were."""
+        return self.delete_by(lambda some: self.remove(some, scope), ids)
 
     def remove_strays(self, ids: Collection[str]) -> None:
         """Remove the passages that documents, as they are now, do not have."""

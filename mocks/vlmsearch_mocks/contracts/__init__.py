@@ -19,6 +19,7 @@ pytest.register_assert_rewrite(
             "documents",
             "metadata",
             "passages",
+            "readers",
             "reject_list",
             "search",
             "tuning",
@@ -35,6 +36,7 @@ from vlmsearch_mocks.contracts.encoder import EncoderContract  # noqa: E402
 from vlmsearch_mocks.contracts.generator import GeneratorContract  # noqa: E402
 from vlmsearch_mocks.contracts.metadata import MetadataSuite  # noqa: E402
 from vlmsearch_mocks.contracts.passages import PassagesSuite  # noqa: E402
+from vlmsearch_mocks.contracts.readers import ReadersSuite  # noqa: E402
 from vlmsearch_mocks.contracts.reject_list import RejectListContract  # noqa: E402
 from vlmsearch_mocks.contracts.reranker import RerankerContract  # noqa: E402
 from vlmsearch_mocks.contracts.search import SearchSuite  # noqa: E402
@@ -42,7 +44,7 @@ from vlmsearch_mocks.contracts.tuning import TuningContract  # noqa: E402
 from vlmsearch_mocks.contracts.words import WordsContract  # noqa: E402
 
 
-class StoreContract(IndexSuite, PassagesSuite, MetadataSuite, SearchSuite, DocumentsSuite):
+class StoreContract(IndexSuite, ReadersSuite, PassagesSuite, MetadataSuite, SearchSuite, DocumentsSuite):
     """Every sentence of `Store`; ``durable`` and ``recall`` say what the store is.
 
     pytest runs the last of these suites first. So tests come from the simple to the composed, and the first that fails

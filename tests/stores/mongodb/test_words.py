@@ -128,14 +128,14 @@ def test_of_a_large_index_rare_words_are_counted_and_others_estimated(
             ids_of = store.search_words(words[0], limit=10)
             assert ids_of.max_score == pytest.approx(highest, rel=1e-6)
             assert len(ids_of.hits) == len(scores)
-        known, terms = store._statistics("dogs, cats, the birds", "auto")
+        known, terms = store._words._statistics("dogs, cats, the birds", "auto")
         holding = {term.text: sum(term.holding) for _, term in terms}
         assert (sum(known.texts), holding["bird"]) == (1500, 5)
         assert holding["cat"] == pytest.approx(375, abs=5 * 1500 * (0.25 * 0.75 / 200) ** 0.5)
         assert holding["dog"] + holding["cat"] == pytest.approx(1500)
-        assert store._statistics("dogs", "auto")[0] is known
+        assert store._words._statistics("dogs", "auto")[0] is known
         store.upsert([make_record(f"more-{i}", "dog") for i in range(200)])
-        assert sum(store._statistics("dogs", "auto")[0].texts) == 1700
+        assert sum(store._words._statistics("dogs", "auto")[0].texts) == 1700
 
 
 # ---- the index

@@ -78,10 +78,11 @@ class OpenAIGenerator(Generator):
 
     In chats it implements `HasLikelihoods`, with the 20 likeliest tokens of a server that tells ``logprobs``.
 
-    Options that are None or change nothing are not sent. A limit, ``temperature``, ``top_p``, ``stop`` or ``seed`` that
-    the server refuses by its name is left out from then on. The limit has another name then, the text is cut at stop
-    words here, and an `OmittedOptionWarning` names any other. ``thinks`` is for a server whose texts begin with
-    thoughts without a tag before them, as with DeepSeek-R1's chat template. Streams hold them back then.
+    Options that are None or change nothing are not sent. A limit, ``temperature``, ``top_p``, ``stop``, ``seed`` or
+    ``cache_salt`` that the server refuses by its name is left out from then on. The limit has another name then, the
+    text is cut at stop words here, and an `OmittedOptionWarning` names any other. ``thinks`` is for a server whose
+    texts begin with thoughts without a tag before them, as with DeepSeek-R1's chat template. Streams hold them back
+    then.
     """
 
     context: int
@@ -260,6 +261,7 @@ class OpenAIGenerator(Generator):
             "repetition_penalty": options.repetition_penalty if options.repetition_penalty != 1 else None,
             "stop": list(options.stop[:_MAX_STOPS]) or None,
             "seed": options.seed,
+            "cache_salt": options.cache_salt,
             # what was counted proves that pictures were read
             "stream_options": None if isinstance(prompt, str) else {"include_usage": True},
         }

@@ -50,7 +50,9 @@ _OUT_OF_RANGE = re.compile(
     r"(?i)at (most|least)|between|\brange|too (large|high|low|many)|(less|greater|more) than|[<>]=? ?\d"
     r"|exceed|above|below|(max|min)imum|was reached"
 )
-_OMITTED = ("max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed", "stream_options")
+_OMITTED = (
+    "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed", "cache_salt", "stream_options",
+)  # fmt: skip
 """Parameters of OpenAI's interface that some of its models refuse."""
 _NAME = re.compile(rf"\b({'|'.join(_OMITTED)}|top_k|repetition_penalty|logprobs|top_logprobs)\b")
 

@@ -16,6 +16,7 @@ from vlmsearch.indexing.containers import kind_of, with_parts
 from vlmsearch.indexing.facts import DATE
 from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.media.images import file_of
+from vlmsearch.principals import HEADER
 from vlmsearch.schema import FILTER, Key, model_of
 from vlmsearch.server.bodies import Body, body_docs, body_of, form_docs, form_of
 from vlmsearch.server.dependencies import CallerHere, ReadIndex, ServiceHere, WriteIndex
@@ -32,7 +33,7 @@ from vlmsearch.server.forms import (
 from vlmsearch.server.images import SentImage, image_path, original
 from vlmsearch.server.routes.search import info_json
 from vlmsearch.server.service import OpenIndex, Service
-from vlmsearch.stores.base import reject_list_of
+from vlmsearch.stores.base import Store, reject_list_of
 from vlmsearch.stores.filter_text import read_filter
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import GalleryPlace, count_documents, documents_after, gallery_after
@@ -42,7 +43,7 @@ from vlmsearch.wire import ChangedCount, DeletedCount, DocumentPage, Rejects, Va
 
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["documents"])
 _PART = "part:"
-_CACHE = "private, max-age=300"
+_CACHED = {"Cache-Control": "private, max-age=300", "Vary": f"Authorization, Cookie, {HEADER}"}
 _PAGE = 100
 _MAX_PAGE = 1000
 
@@ -165,10 +166,15 @@ async def add(
 def _add(service: Service, index: OpenIndex, body: Body[AddForm]) -> IndexReport:
     forms = body.form.documents
     images = {form.id: data for form in forms if is_id(form.id) and (data := _image_of(form, body.files)) is not None}
-    with service.uploads.keeping(index.name, index.pipeline.store, [form.id for form in forms], images) as files:
+    with service.uploads.keeping(index.name, _all(service, index), [form.id for form in forms], images) as files:
         documents = [Document(**{**given_in(form), "image": files.get(form.id)}) for form in forms]
         report = add_reported(index.pipeline, **{**given_in(body.form), "documents": documents})
     return replace(report, rejects=_without_folders(service, report.rejects))
+
+
+def _all(service: Service, index: OpenIndex) -> Store:
+    """Return all documents of an index, also those that the caller may not read: their uploads stay."""
+    return service.indexes[index.name].pipeline.store
 
 
 def _image_of(form: DocumentForm, files: Mapping[str, bytes]) -> bytes | None:
@@ -192,9 +198,8 @@ async def delete(service: ServiceHere, index: WriteIndex, form: Annotated[IdsFor
 
 def _delete(service: Service, index: OpenIndex, ids: list[str]) -> DeletedCount:
     given = with_parts(index.pipeline.store, ids)
-    deleted = index.pipeline.store.delete(given)
-    service.uploads.remove(index.name, given)
-    return DeletedCount(deleted)
+    with service.uploads.keeping(index.name, _all(service, index), given, {}):
+        return DeletedCount(index.pipeline.store.delete(given))
 
 
 @router.post("/documents/metadata", response_model=model_of(ChangedCount), openapi_extra=form_docs(MetadataForm))
@@ -272,7 +277,7 @@ async def file(service: ServiceHere, index: ReadIndex, id: OneId) -> Response:
         return path
 
     path = await service.call(find)
-    headers = {"Cache-Control": _CACHE, "Content-Security-Policy": _FILE_POLICY, "X-Content-Type-Options": "nosniff"}
+    headers = {**_CACHED, "Content-Security-Policy": _FILE_POLICY, "X-Content-Type-Options": "nosniff"}
     return FileResponse(path, headers=headers, filename=path.name, content_disposition_type="inline")
 
 
@@ -291,7 +296,7 @@ def _quoted(tag: str) -> str:
 
 
 def _picture(picture: SentImage, known: str | None) -> Response:
-    headers = {"ETag": _quoted(picture.tag), "Cache-Control": _CACHE}
+    headers = {"ETag": _quoted(picture.tag), **_CACHED}
     if known == _quoted(picture.tag):
         return Response(status_code=304, headers=headers)
     return Response(picture.data, media_type=picture.type, headers={**headers, "X-Content-Type-Options": "nosniff"})

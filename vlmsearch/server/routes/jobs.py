@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +29,7 @@ from vlmsearch.server.caller import Caller
 from vlmsearch.server.dependencies import CallerHere, FindCallerHere, ReadIndex, ServiceHere, check_right
 from vlmsearch.server.errors import Json, error_of, not_found
 from vlmsearch.server.events import KEEP_ALIVE, KEEP_ALIVE_SECONDS, EventStream, event
-from vlmsearch.server.forms import DescribeJob, EvalJob, IndexJob, JobForm
+from vlmsearch.server.forms import CheckJob, DescribeJob, EvalJob, IndexJob, JobForm
 from vlmsearch.server.jobs import Job, Work
 from vlmsearch.server.routes.answers import judged_queries, label_answer
 from vlmsearch.server.routes.search import arguments_of
@@ -53,21 +54,21 @@ async def start(
     given = arguments_of(index, wanted)
     paths: tuple[str, ...] | None = None
     if isinstance(wanted, IndexJob):
-        check_right(caller, "write")
+        check_right(caller, "write", of_all=True)
         paths = tuple(given["paths"])
         options = SourceOptions(**{name: given.pop(name) for name in options_of(SourceOptions) if name in given})
         given["paths"] = await service.call(_allowed, index, paths, options, service.private_places())
-    elif given.get("repair"):
-        check_right(caller, "admin")
+    elif isinstance(wanted, CheckJob):
+        check_right(caller, "admin" if given.get("repair") else "read", of_all=True)
     elif isinstance(wanted, DescribeJob) or given.get("write"):
         check_right(caller, "write")
     if isinstance(wanted, EvalJob):
         given["queries"] = await service.call(judged_queries, wanted)
     verb, request = _VERBS[wanted.kind]
     await service.call(lambda: request(**given))  # what is wrong is told before the job begins
-    return Json(
-        service.jobs.start(wanted.kind, index.name, caller.token, _work(index, verb, given), paths).answer(), 202
-    )
+    work = _work(index, verb, given)
+    job = service.jobs.start(wanted.kind, index.name, caller.token, work, paths, caller.scopes)
+    return Json(job.answer(), 202)
 
 
 _VERBS: Mapping[str, tuple[Callable[..., Any], Callable[..., object]]] = {
@@ -88,7 +89,8 @@ def _work(index: OpenIndex, verb: Callable[..., Any], given: Mapping[str, Any]) 
             return {**to_json(report), "clean": report.clean}
         if verb is not Pipeline.evaluate:
             job.total = len(given.get("paths", index.pipeline.store))
-        return verb(index.pipeline, **given, on_progress=job.advance)
+        run = getattr(index.pipeline, verb.__name__, partial(verb, index.pipeline))  # a restricted one has its own
+        return run(**given, on_progress=job.advance)
 
     return work
 
@@ -206,8 +208,12 @@ async def events(service: ServiceHere, caller: CallerHere, find_caller: FindCall
 
 
 def _is_visible(job: Job, caller: Caller) -> bool:
-    """Check whether a caller may read and cancel a job: the owner, or an admin of its index."""
-    return caller.sees(job.index) and (caller.token == job.owner or caller.may("admin"))
+    """Check whether a caller may read and cancel a job: the owner, or an admin of its index.
+
+    Who may not read all documents sees the jobs that ran under the same principals.
+    """
+    is_mine = caller.token == job.owner or caller.may("admin")
+    return is_mine and caller.sees(job.index) and caller.scopes in ((), job.scopes)
 
 
 def _find(service: Service, caller: Caller, id: str) -> Job:

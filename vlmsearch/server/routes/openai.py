@@ -104,13 +104,12 @@ class SpaceModel:
 
 
 def _space_models(service: Service, caller: Caller) -> Iterator[SpaceModel]:
-    for index in service.indexes.values():
-        if caller.sees(index.name):
-            encoder = index.pipeline.encoder
-            # a bundle has one part of the fingerprint, NAME:DIGEST, and one space
-            names = [part.partition(":")[0] for part in encoder.fingerprint.split("+")]
-            sources = names if len(names) == len(encoder.spaces) else [""] * len(encoder.spaces)
-            yield from (SpaceModel(index, *space_source) for space_source in zip(encoder.spaces, sources))
+    for index in service.seen_by(caller):
+        encoder = index.pipeline.encoder
+        # a bundle has one part of the fingerprint, NAME:DIGEST, and one space
+        names = [part.partition(":")[0] for part in encoder.fingerprint.split("+")]
+        sources = names if len(names) == len(encoder.spaces) else [""] * len(encoder.spaces)
+        yield from (SpaceModel(index, *space_source) for space_source in zip(encoder.spaces, sources))
 
 
 def _find_space(service: Service, caller: Caller, name: str) -> SpaceModel:
@@ -134,7 +133,7 @@ def _no_model(name: str) -> ApiError:
 
 
 def _model_ids(service: Service, caller: Caller) -> list[str]:
-    chats = [index.name for index in service.indexes.values() if caller.sees(index.name) and index.pipeline.generator]
+    chats = [index.name for index in service.seen_by(caller) if index.pipeline.generator]
     return [*(model.id for model in _space_models(service, caller)), *chats]
 
 
@@ -316,8 +315,8 @@ async def chat(
     form: Annotated[ChatForm, Depends(form_of(ChatForm))], request: Request, service: ServiceHere, caller: CallerHere
 ) -> Response:
     """Answer the last question of a conversation from an index, with citations."""
-    index = service.indexes.get(form.model)
-    if index is None or not caller.sees(form.model):
+    index = next((index for index in service.seen_by(caller) if index.name == form.model), None)
+    if index is None:
         raise _no_model(form.model)
     request.state.index = index.name
     generator = index.pipeline.generator

@@ -178,7 +178,7 @@ def _find(service: Service, caller: Caller, model: str | None, request: Request)
 
     If ``model`` is None, it is the only one.
     """
-    seen = [(name, index.pipeline.reranker) for name, index in service.indexes.items() if caller.sees(name)]
+    seen = [(index.name, index.pipeline.reranker) for index in service.seen_by(caller)]
     able = [(name, reranker) for name, reranker in seen if reranker is not None]
     if not able:
         raise ApiError(501, "not_available", "no index that you may see has a re-ranker: the operator sets one")

@@ -38,8 +38,7 @@ _read_search = body_of(SearchForm, "request")
 @router.get("/indexes", response_model=model_of(IndexList))
 async def indexes(service: ServiceHere, caller: CallerHere) -> Json:
     """List the indexes that the caller may see."""
-    seen = [index for index in service.indexes.values() if caller.sees(index.name)]
-    return await service.answer(lambda: IndexList(tuple(_summary(index, caller) for index in seen)))
+    return await service.answer(lambda: IndexList(tuple(_summary(index, caller) for index in service.seen_by(caller))))
 
 
 def _summary(index: OpenIndex, caller: Caller) -> IndexSummary:
@@ -57,12 +56,12 @@ def _rights(index: OpenIndex, caller: Caller) -> Rights:
     store, manifest = index.pipeline.store, index.pipeline.store.manifest()
     return Rights(
         write=caller.may("write"),
-        admin=caller.may("admin"),
+        admin=caller.may("admin") and not caller.scopes,
         ask=index.pipeline.generator is not None,
         rerank=index.pipeline.reranker is not None,
         images=encodes_images(index.pipeline.encoder.spaces),
         words=isinstance(store, WordSearch) and (manifest is None or bool(manifest.language)),
-        jobs=caller.may("write") and bool(index.settings.allow),
+        jobs=caller.may("write") and bool(index.settings.allow) and not caller.scopes,
         describe=caller.may("write") and _sees(index),
     )
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from vlmsearch.server.access import SESSION_SECONDS, Sessions, session_cookie
 from vlmsearch.server.caller import Caller, Right
 from vlmsearch.server.errors import ApiError
+from vlmsearch.server.tokens import MAX_TOKEN_CHARS
 
 router = APIRouter(prefix="/api/v1", tags=["access"])
 
@@ -19,7 +20,7 @@ class SessionForm(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    token: Annotated[str, Field(max_length=256, description="As `vlmsearch token add` printed it.")]
+    token: Annotated[str, Field(max_length=MAX_TOKEN_CHARS, description="As `vlmsearch token add` printed it.")]
 
 
 class SessionAnswer(BaseModel):
@@ -46,6 +47,7 @@ async def start_session(
     if sessions is None:
         caller = Caller()
     else:
+        await sessions.tokens.prepare(form.token)
         started = sessions.start(form.token)
         if started is None:
             raise ApiError(401, "unauthenticated", "this token is not in force: `vlmsearch token add` makes one")

@@ -130,7 +130,7 @@ class ChromaCollection:
         sizes = [2 * vectors[0].nbytes] * len(ids)
         self._write("upsert", {"ids": ids, "embeddings": list(vectors), "metadatas": metadata, "uris": texts}, sizes)
 
-    def update(self, ids: Sequence[str], metadata: Sequence[Mapping[str, str]], texts: Sequence[str]) -> None:
+    def update(self, ids: Sequence[str], metadata: Sequence[Mapping[str, str | bool]], texts: Sequence[str]) -> None:
         """Change rows, in the same parts as `upsert`. Where there is none any more, none is made."""
         self._write("update", {"ids": ids, "metadatas": metadata, "uris": texts}, [0] * len(ids))
 

@@ -6,24 +6,35 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter, normalise
-from vlmsearch.types import HALVES, MetadataValue
+from vlmsearch.errors import ConfigError
+from vlmsearch.stores.filters import MAX_VALUES, ORDERINGS, Comparison, Filter, normalise
+from vlmsearch.types import HALVES, READERS, MetadataValue
 
 Where = dict[str, Any]
 _ESCAPED = "\0escaped:"
 """The beginning of escaped strings: of those that are not valid Unicode, or that begin so themselves."""
 _WIDEST = 100
+_HAS_READERS = "readers"
+"""The key of rows whose document has readers. Rows of earlier versions lack it: see `compile_filter`."""
+_MAX_PRINCIPALS = MAX_VALUES
+"""Principals at most: the time of a search grows with them times rows."""
 
 
 def filterable(metadata: Mapping[str, MetadataValue]) -> dict[str, str | int | bool]:
     """Return metadata as they are kept beside a vector. Each string of a list is a key."""
     lists = {key: value for key, value in metadata.items() if isinstance(value, tuple)}
     kept = {_key(key): _stored(normalise(value)) for key, value in metadata.items() if key not in lists}
+    if READERS in metadata:
+        kept[_HAS_READERS] = True
     return {**kept, **{_listed(key, text): True for key, value in lists.items() for text in value}}
 
 
 def compile_filter(where: Filter) -> Where:
-    """Return the filter in Chroma's terms, over metadata as `filterable` gives them."""
+    """Return the filter in Chroma's terms, over metadata as `filterable` gives them.
+
+    Of a filter with a scope, it passes all rows that the filter does, and perhaps others: rows of earlier versions do
+    not say whether their documents have readers. So whoever searches compares the documents once more.
+    """
     if isinstance(where, Comparison):
         return _compile_comparison(where)
     return _join(where.operator, [compile_filter(part) for part in where.filters])
@@ -40,6 +51,13 @@ def _compile_comparison(where: Comparison) -> Where:
         parts.append({key: {single: _stored(value)}})
         if isinstance(value, str):
             parts.append({_listed(where.key, value): {single: True}})
+    if where.or_absent:
+        if len(values) > _MAX_PRINCIPALS + 1:  # and everyone
+            raise ConfigError(
+                f"Chroma compares at most {_MAX_PRINCIPALS:,} principals, not {len(values) - 1:,}: name fewer groups, "
+                "or copy the index to `sqlite:`"
+            )
+        parts.append({_HAS_READERS: {"$ne": True}})
     return _join("$or" if is_any else "$and", parts)
 
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from vlmsearch._util.batching import pages
 from vlmsearch.errors import BackendUnavailableError, ConfigError, InvalidInputError
 from vlmsearch.stores import writers
 from vlmsearch.stores.base import CheckReport, changed_records
@@ -24,20 +25,26 @@ from vlmsearch.stores.chroma.check import compare
 from vlmsearch.stores.chroma.collections import (
     DEFAULT_HNSW,
     UNSEARCHED_HNSW,
+    VERSION_CHARS,
     ChromaCollection,
     HnswOptions,
     connect,
     placeholders,
 )
 from vlmsearch.stores.chroma.connection import ChromaConnection
+from vlmsearch.stores.chroma.filters import compile_filter
 from vlmsearch.stores.chroma.journal import ChromaJournal
 from vlmsearch.stores.chroma.vectors import ChromaVectorStore, VectorRows
 from vlmsearch.stores.documents import DocumentRow, RowCount, RowPart, StoredDocument
+from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.passages import rows_of
+from vlmsearch.stores.rows import ANY_READERS, StoredReaders
+from vlmsearch.stores.samples import sampling_key
 from vlmsearch.stores.writers import is_under_way
 from vlmsearch.types import (
     PASSAGE,
+    READERS,
     Document,
     Field,
     Manifest,
@@ -54,6 +61,8 @@ _WRITES = 1000
 _PATIENCE = 30.0
 """Seconds that changes of metadata and other writes to a server wait for one another."""
 _MOMENT = 0.02
+_KEPT = "kept"
+"""The key of a document's row that says whether its readers were the index's before."""
 _MAX_BYTES = 36 * 2**20
 """Bytes of a request that one document may take: a server takes 40 MiB unless it is told otherwise."""
 
@@ -84,6 +93,7 @@ class ChromaStore(ChromaVectorStore):
         super().__init__(connection.name)
         self._connection = connection
         self._hnsw = hnsw
+        self._slow: set[str] = set()
         self._about = ChromaCollection(connection, f"{connection.prefix}.about")
         self._rejects = ChromaCollection(connection, f"{connection.prefix}.rejects")
 
@@ -159,11 +169,35 @@ class ChromaStore(ChromaVectorStore):
 
     # ---- writing
 
-    def write_rows(self, rows: Sequence[Record]) -> None:
-        """Add or replace records, each at one instant, which is when its documents' row is written."""
+    def write_rows(self, rows: Sequence[Record], readers: StoredReaders = ANY_READERS) -> Collection[str]:
+        """Add or replace records, each at one instant, which is when its documents' row is written.
+
+        Readers are compared right before that: Chroma has no conditional write. A writer that gives documents readers
+        looks, after its own write, at those that were written meanwhile without: it writes these once more.
+        """
+        again: set[str] = set()
         for batch in self.batches(rows, _WRITES):
             with self._connection.writing():
-                self._write(batch)
+                again |= self._write(batch, readers) | self._undone(batch, readers)
+        return again
+
+    def _undone(self, rows: Sequence[Record], readers: StoredReaders) -> set[str]:
+        """Return the documents whose new readers another writer has undone: it looked before they had them."""
+        new = {row.document.id: row.document.metadata[READERS] for row in rows if READERS in row.document.metadata}
+        ids = [id for id, names in new.items() if PASSAGE not in id and readers.get(id) != names]
+        others = {entry.version for entry in self._journal.entries() if not entry.is_gone} - self._slow if ids else ()
+        end = time.monotonic() + _PATIENCE
+        while others and (left := self._journal.versions().intersection(others)):
+            if time.monotonic() > end:
+                self._slow |= left
+                break
+            time.sleep(_MOMENT)
+        return {
+            id
+            for id, (state, content) in (self._documents.get_both(ids) if ids else {}).items()
+            if (now := _load_row(id, state, content).document.metadata.get(READERS)) is None
+            or (state.get(_KEPT) and now != new[id])
+        }
 
     def check_keepable(self, row: Record) -> None:
         """Raise InvalidInputError for a document that no request to the server can hold."""
@@ -172,20 +206,24 @@ class ChromaStore(ChromaVectorStore):
             large = f"{row.document.id!r} has {size:,} bytes as it is sent; {self.name} takes {_MAX_BYTES:,}"
             raise InvalidInputError("too_large", large)
 
-    def _write(self, records: Sequence[Record]) -> None:
-        """Write under a version of its own. It writes again where someone took the write for cut off meanwhile."""
+    def _write(self, records: Sequence[Record], readers: StoredReaders = ANY_READERS) -> set[str]:
+        """Write under a version of its own. It writes again where someone took the write for cut off meanwhile.
+
+        Documents that have other ``readers`` now are not written, and returned.
+        """
         ids = [record.document.id for record in records]
-        replaced = set(self.read_rows(ids))
-        while not (version := self._try_to_write(records)):
+        replaced, changed = set(self.read_rows(ids)), set[str]()
+        while not (version := self._try_to_write(records, readers, changed)):
             replaced = set(ids)
         now = self.read_rows(ids)
         beaten = {id for id in ids if id not in now or now[id].version != version}
         self._clean(replaced | beaten)
+        return changed
 
-    def _try_to_write(self, records: Sequence[Record]) -> str:
+    def _try_to_write(self, records: Sequence[Record], readers: StoredReaders, changed: set[str]) -> str:
         """Write vectors and then the rows that name them.
 
-        The version is returned, or "" where the entry has gone.
+        The version is returned, or "" where the entry has gone. Documents with other readers are added to ``changed``.
         """
         ids = [record.document.id for record in records]
         with self._journal.writing(
@@ -195,7 +233,10 @@ class ChromaStore(ChromaVectorStore):
             self._wait_for_changes()
             if not self._journal.has(version):
                 return ""
-            self._name(records, version)
+            known = {id for id in map(document_of, ids) if id in readers}
+            now = {id: row.document.metadata.get(READERS) for id, row in self.read_rows(known, "document").items()}
+            changed |= {id for id in known if now.get(id) != readers[id]}
+            self._name([row for row in records if document_of(row.document.id) not in changed], version, readers)
             return version if self._journal.has(version) else ""
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
@@ -247,14 +288,25 @@ class ChromaStore(ChromaVectorStore):
         named = {id for id, state in self.read_rows(list(versions)).items() if state.version == version}
         return [row for row in rows if row.document.id in named]
 
-    def _name(self, records: Sequence[Record], version: str, *, only_there: bool = False) -> None:
+    def _name(
+        self,
+        records: Sequence[Record],
+        version: str,
+        readers: StoredReaders = ANY_READERS,
+        *,
+        only_there: bool = False,
+    ) -> None:
         """Write the documents' rows, which name the version of their vectors; or ``only_there``, no new ones."""
         rows = {row.document.id: DocumentRow(row.stamp, version, frozenset(row.vectors)) for row in records}
         texts = {record.document.id: _dump_document(record.document) for record in records}
+        named = {record.document.id: record.document.metadata.get(READERS) for record in records}
+        kept = {id: {_KEPT: readers.get(id) == names} for id, names in named.items() if names is not None}
         if any(PASSAGE in id for id in rows) and self._passages.find() is None:
             self._passages.create(UNSEARCHED_HNSW)
         for collection, ids in self._by_collection(rows):
-            metadata = [{"state": _dump_state(rows[id]), "of": document_of(id)} for id in ids]
+            metadata: list[dict[str, str | bool]] = [
+                {"state": _dump_state(rows[id]), "of": document_of(id), **kept.get(id, {})} for id in ids
+            ]
             if only_there and collection is self._documents:
                 collection.update(ids, metadata, [texts[id] for id in ids])
             else:
@@ -276,10 +328,13 @@ class ChromaStore(ChromaVectorStore):
         for field, found_keys in keys.items():
             self._vectors.remove_from(field, [key for key in found_keys - named if key[1] not in busy])
 
-    def remove_rows(self, ids: Collection[str]) -> int:
-        """Remove some rows, then their vectors, also those that a killed process left."""
+    def remove_rows(self, ids: Collection[str], scope: Filter | None = None) -> int:
+        """Remove some rows, then their vectors, also those that a killed process left.
+
+        Those that pass are looked up right before: Chroma has no conditional delete of them.
+        """
         with self._connection.writing():
-            there = self.read_rows(ids)
+            there = self.read_rows(ids) if scope is None else self.rows_within(ids, scope)
             for collection, some in self._by_collection(there):
                 collection.delete(some)
             self._clean(ids)
@@ -316,6 +371,17 @@ class ChromaStore(ChromaVectorStore):
     def ids(self) -> Iterator[str]:
         """Return all ids, as they were when this was called."""
         return iter(self._documents.ids() if self.as_opened() else ())
+
+    def sample_ids_within(self, field: Field, count: int, scope: Filter) -> list[str]:
+        """Return ids of documents or passages that pass a filter, chosen at random."""
+        rows = self.vectors().fields[field].ids(compile_filter(scope)) if self.as_opened() else []
+        chosen: list[str] = []
+        for some in pages(sorted({row[VERSION_CHARS:] for row in rows}, key=lambda id: (sampling_key(id), id))):
+            versions = self.versions_of(field, scope)(some)
+            chosen += [id for id in some if id in versions]
+            if len(chosen) >= count:
+                break
+        return chosen[:count]
 
     def count(self) -> RowCount:
         """Count the rows."""

@@ -26,7 +26,7 @@ from vlmsearch.stores.chroma.collections import (
 from vlmsearch.stores.chroma.connection import ChromaConnection
 from vlmsearch.stores.chroma.filters import Where, compile_filter, filterable
 from vlmsearch.stores.documents import DocumentRow
-from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.filters import Filter, has_scope
 from vlmsearch.stores.passages import AnyRow
 from vlmsearch.stores.recall import SAMPLE, Recalls, identical_share
 from vlmsearch.stores.rows import RowByRowStore
@@ -150,7 +150,8 @@ class VectorRows:
         compiled = None if where is None else compile_filter(where)
         rows = self.fields[field]
         self._is_small[field] = self._is_small[field] and len(rows) <= EXACT_UP_TO
-        count = max(limit + _SPARE, EXACT_UP_TO if self._is_small[field] else 0)
+        is_exact = self._is_small[field] or has_scope(where)  # as an index of the few readable documents would be
+        count = max(limit + _SPARE, EXACT_UP_TO if is_exact else 0)
         looks = 0
         while True:
             hits, is_short, is_outdated = _look(rows, vectors, count, limit, compiled, versions)
@@ -188,20 +189,31 @@ class ChromaVectorStore(RowByRowStore):
         self.needed()
         return self._vectors
 
-    def _versions_of(self, field: Field) -> Versions:
-        return lambda ids: {id: row.version for id, row in self.rows(ids).items() if field in row.fields}
+    def versions_of(self, field: Field, where: Filter | None = None) -> Versions:
+        """Return what gives the versions of documents that have a field and pass a scope."""
+
+        def versions(ids: Collection[str]) -> dict[str, str]:
+            rows = self.rows_within(ids, where) if where is not None and has_scope(where) else self.rows(ids)
+            return {id: row.version for id, row in rows.items() if field in row.fields}
+
+        return versions
+
+    def rows_within(self, ids: Collection[str], scope: Filter) -> Mapping[str, DocumentRow]:
+        """Return the rows of those documents or passages that pass a filter."""
+        rows = self.rows(ids, "document")
+        return {id: row for id, row in rows.items() if scope.matches(row.document.metadata)}
 
     def find_nearest(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
         """Find the nearest documents of each query."""
-        return self.vectors().search(field, vectors, limit, where, self._versions_of(field))
+        return self.vectors().search(field, vectors, limit, where, self.versions_of(field, where))
 
     def compare_vectors(
         self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
     ) -> list[VersionedHit]:
         """Compare documents with one query."""
-        return self.vectors().compare(field, vectors, ids, where, self._versions_of(field))
+        return self.vectors().compare(field, vectors, ids, where, self.versions_of(field, where))
 
     def describe(self) -> dict[str, str]:
         """Return how the store searches, for people. Recall is measured where there are not too many vectors."""
@@ -228,7 +240,7 @@ class ChromaVectorStore(RowByRowStore):
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
         """Read the vectors of a field that documents have."""
-        keys = [version + id for id, version in self._versions_of(field)(ids).items()]
+        keys = [version + id for id, version in self.versions_of(field)(ids).items()]
         return list(self.vectors().fields[field].vectors(keys).values())
 
 

@@ -7,7 +7,8 @@ one row of ``name.about`` is replaced.
 
 from __future__ import annotations
 
-from collections import Counter
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -58,6 +59,7 @@ from vlmsearch.stores.mongodb.words import (
 )
 from vlmsearch.stores.passages import blanked
 from vlmsearch.stores.postings import Term, max_score
+from vlmsearch.stores.restricted import RestrictedStore
 from vlmsearch.stores.rows import RowByRowStore
 from vlmsearch.stores.terms import AUTO, MAX_QUERY_TERMS, QueryTerm, check_language, query_terms
 from vlmsearch.types import Document, Field, Hit, Record, Reject, WordHits, possible_ids
@@ -75,6 +77,8 @@ _DRAWN = "vlmsearch_draw"
 """The index by which samples are drawn."""
 _COUNTED = 900
 """Texts at most in which many words are counted."""
+_SCOPES = 64
+"""Filters whose words are remembered."""
 _PASSAGES = "vlmsearch_passages"
 """The index of passages by their documents."""
 
@@ -98,7 +102,9 @@ class MongoIndex(RowByRowStore):
         super().__init__(full, language=language)
         self._connection = connection
         self._prefix = name
-        self._known: tuple[object, WordStatistics] | None = None
+        self._words = MongoWords(self, None)
+        self._words_within: OrderedDict[Filter, MongoWords] = OrderedDict()
+        self._choosing = threading.Lock()
         self._checked_words = ""
         """The generation whose words are known to be of this version."""
 
@@ -126,7 +132,7 @@ class MongoIndex(RowByRowStore):
         """Make the indexes that are missing: of words and passages, and for drawing samples."""
         self.run("make its indexes", _create_indexes)
         if self.needed().language:
-            self._check_words()
+            self.check_words()
             self.run("make its text index", create_text_index)
 
     # ---- documents
@@ -215,86 +221,53 @@ class MongoIndex(RowByRowStore):
 
     def sample_ids(self, field: Field, count: int) -> list[str]:
         """Return ids of documents that are chosen at random."""
-        condition: Row = {"fields": str(field), "draw": {"$exists": True}, **LIVE}
+        return self._drawn(field, count, {}) or drawn_ids(self, field, count)  # rows of older indexes have no numbers
+
+    def sample_ids_within(self, field: Field, count: int, scope: Filter) -> list[str]:
+        """Return ids of documents that pass a filter, chosen at random."""
+        drawn = self._drawn(field, count, compile_filter(scope))
+        return drawn or drawn_ids(RestrictedStore(self, scope), field, count)
+
+    def _drawn(self, field: Field, count: int, scope: Row) -> list[str]:
+        condition: Row = {"fields": str(field), "draw": {"$exists": True}, **LIVE, **scope}
 
         def read(rows: Rows) -> list[str]:
             cursor = rows.find(condition, {"draw": 1}).sort([("draw", 1), ("_id", 1)]).limit(count)
             return [row["_id"] for row in cursor]
 
-        drawn = self.run("sample", read) if count > 0 else []
-        return drawn or drawn_ids(self, field, count)  # rows of older indexes have no numbers
+        return self.run("sample", read) if count > 0 else []
 
     # ---- words
 
     def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
         """Find the documents that share words with a query, best first. Equal scores are in the order of the ids."""
-        manifest = self.as_opened()
-        if manifest is None or not manifest.language or limit < 1:
-            return WordHits([], 0.0)
-        self._check_words()
-        known, terms = self._statistics(query, manifest.language)
-        if not terms:
-            return WordHits([], 0.0)
-        condition: Row = {**LIVE, **(compile_filter(where) if where else {})}
-        asked = [name for names, _ in terms for name in names]
-        rows = self.run("search words", lambda rows: find_words(rows, asked, limit, condition))
-        if len(rows) < limit:
-            self.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
-        hits = known.scores(rows, terms, MIN_SCORE)[:limit]
-        bound = max_score((term for _, term in terms), known.texts)
-        return WordHits(list(hits), max(bound, hits[0].score if hits else 0.0))
+        return self._words.search_words(query, limit=limit, where=where)
 
     def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
         """Score given documents by their words, best first, then by id."""
-        manifest = self.as_opened()
-        if manifest is None or not manifest.language:
-            return []
-        self._check_words()
-        condition: Row = {**LIVE, **(compile_filter(where) if where else {})}
-        rows = self.kept_rows(possible_ids(ids), {"version": 1, "terms": 1}, condition).values()
-        known, terms = self._statistics(query, manifest.language)
-        return [hit for hit in known.scores(rows, terms, 0.0) if hit.score > 0]
-
-    def _statistics(self, query: str, language: str) -> tuple[WordStatistics, list[tuple[tuple[str, ...], Term]]]:
-        """Return the statistics of the words, and the terms of a query as rows have them."""
-
-        def read(rows: Rows) -> tuple[WordStatistics, list[tuple[tuple[str, ...], Term]]]:
-            known = self._read_statistics(rows)
-            asked = [(known.asked(term), term) for term in query_terms(query, language)]
-            return known, [
-                (names, Term(term.term, term.times, known.holding(names, partial(count_rows, rows, names))))
-                for names, term in asked
-            ]
-
-        return self.run("count words", read)
-
-    def _read_statistics(self, rows: Rows) -> WordStatistics:
-        size = rows.estimated_document_count()
-        state = self.generation, *size_class(size, self.writes_here)
-        if self._known is None or self._known[0] != state:
-            self._known = state, read_statistics(rows, size)
-        return self._known[1]
+        return self._words.compare_words(query, ids, where)
 
     def count_words(self, words: Sequence[str]) -> list[int]:
         """Count the texts that hold each word: many words in the `_COUNTED` best texts."""
-        manifest = self.as_opened()
-        if manifest is None or not manifest.language:
-            return [0] * len(words)
-        self._check_words()
-        asked = [QueryTerm(word, (word,), 1, manifest.language) for word in words]
+        return self._words.count_words(words)
 
-        def read(rows: Rows) -> list[int]:
-            known = self._read_statistics(rows)
-            names = [known.asked(term) for term in asked]
-            if len(names) <= MAX_QUERY_TERMS:
-                return [round(sum(known.holding(of_word, partial(count_rows, rows, of_word)))) for of_word in names]
-            texts = find_words(rows, {name for of_word in names for name in of_word}, _COUNTED, LIVE)
-            counts = Counter(term for row in texts for term in set(row["terms"].split()))
-            return [sum(counts[name] for name in of_word) for of_word in names]
+    def words_within(self, scope: Filter) -> MongoWords:
+        """Return the words of the documents that pass a filter; those of others count nowhere."""
+        with self._choosing:
+            words = self._words_within.pop(scope, None) or MongoWords(self, scope)
+            self._words_within[scope] = words
+            while len(self._words_within) > _SCOPES:
+                self._words_within.popitem(last=False)
+        return words
 
-        return self.run("count words", read)
+    def words_state(self, condition: Row) -> Hashable:
+        """Return a value that differs when the words of rows that pass have changed.
 
-    def _check_words(self) -> None:
+        It is None where nobody knows.
+        """
+        return self.writes_here, self.run("count documents", lambda rows: rows.count_documents(condition))
+
+    def check_words(self) -> None:
         """Raise ConfigError where the words are those of an earlier version."""
         if self._checked_words == self.generation:
             return
@@ -365,6 +338,101 @@ class MongoIndex(RowByRowStore):
 
     def _reject_rows(self, operation: str, call: Callable[[Rows], T]) -> T:
         return self._connection.run(f"{self._prefix}.rejects", operation, call)
+
+
+class MongoWords:
+    """The words of the documents of an index that pass a filter, or of all."""
+
+    def __init__(self, index: MongoIndex, scope: Filter | None) -> None:
+        self._index = index
+        self._scope: Row = {} if scope is None else compile_filter(scope)
+        self._known: tuple[Hashable, WordStatistics] | None = None
+
+    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
+        """Find the documents that share words with a query."""
+        manifest = self._index.as_opened()
+        if manifest is None or not manifest.language or limit < 1:
+            return WordHits([], 0.0)
+        self._index.check_words()
+        known, terms = self._statistics(query, manifest.language)
+        if not terms:
+            return WordHits([], 0.0)
+        condition = self._passing(where)
+        asked = [name for names, _ in terms for name in names]
+        rows = self._index.run("search words", lambda rows: find_words(rows, asked, limit, condition))
+        if len(rows) < limit:
+            self._index.check_in_use(to_read=True)  # of a collection that was dropped, a database says nothing
+        hits = known.scores(rows, terms, MIN_SCORE)[:limit]
+        bound = max_score((term for _, term in terms), known.texts)
+        return WordHits(list(hits), max(bound, hits[0].score if hits else 0.0))
+
+    def _passing(self, where: Filter | None) -> Row:
+        if where is None or not self._scope:
+            return {**LIVE, **(compile_filter(where) if where else self._scope)}
+        return {**LIVE, "$and": [self._scope, compile_filter(where)]}
+
+    def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+        """Score given documents by their words."""
+        manifest = self._index.as_opened()
+        if manifest is None or not manifest.language:
+            return []
+        self._index.check_words()
+        wanted = {"version": 1, "terms": 1}
+        rows = self._index.kept_rows(possible_ids(ids), wanted, self._passing(where)).values()
+        known, terms = self._statistics(query, manifest.language)
+        return [hit for hit in known.scores(rows, terms, 0.0) if hit.score > 0]
+
+    def _statistics(self, query: str, language: str) -> tuple[WordStatistics, list[tuple[tuple[str, ...], Term]]]:
+        """Return the statistics of the words, and the terms of a query as rows have them."""
+        known = self._read_statistics()
+
+        def read(rows: Rows) -> list[tuple[tuple[str, ...], Term]]:
+            asked = [(known.asked(term), term) for term in query_terms(query, language)]
+            return [
+                (
+                    names,
+                    Term(term.term, term.times, known.holding(names, partial(count_rows, rows, names, self._scope))),
+                )
+                for names, term in asked
+            ]
+
+        return known, self._index.run("count words", read)
+
+    def _read_statistics(self) -> WordStatistics:
+        index, condition = self._index, self._passing(None)
+        if self._scope:
+            seen = index.words_state(condition)
+        else:
+            size = index.run("count words", lambda rows: rows.estimated_document_count())
+            seen = size_class(size, index.writes_here)
+        state = index.generation, seen
+        known = self._known
+        if known is None or seen is None or known[0] != state:
+            if self._scope:
+                size = index.run("count words", lambda rows: rows.count_documents(condition))
+            statistics = index.run("count words", lambda rows: read_statistics(rows, size, condition))
+            known = self._known = state, statistics
+        return known[1]
+
+    def count_words(self, words: Sequence[str]) -> list[int]:
+        """Count the texts that hold each word."""
+        manifest = self._index.as_opened()
+        if manifest is None or not manifest.language:
+            return [0] * len(words)
+        self._index.check_words()
+        asked = [QueryTerm(word, (word,), 1, manifest.language) for word in words]
+        known = self._read_statistics()
+
+        def read(rows: Rows) -> list[int]:
+            names = [known.asked(term) for term in asked]
+            if len(names) <= MAX_QUERY_TERMS:
+                counts = [known.holding(of_word, partial(count_rows, rows, of_word, self._scope)) for of_word in names]
+                return [round(sum(count)) for count in counts]
+            texts = find_words(rows, {name for of_word in names for name in of_word}, _COUNTED, self._passing(None))
+            held = Counter(term for row in texts for term in set(row["terms"].split()))
+            return [sum(held[name] for name in of_word) for of_word in names]
+
+        return self._index.run("count words", read)
 
 
 def _statistics_of(rows: Rows) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +34,12 @@ from vlmsearch.stores.mongodb.values import (
     metadata_row,
     pack,
     row_of,
+    unchanged_readers,
     unpack,
     vector_path,
 )
 from vlmsearch.stores.passages import rows_of
+from vlmsearch.stores.rows import ANY_READERS, StoredReaders
 from vlmsearch.stores.terms import NONE
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import PASSAGE, Field, Manifest, MetadataChange, Record, Space, Vectors, document_of
@@ -103,18 +105,27 @@ class MongoStore(MongoIndex):
         search = "exact" if self._vector_search is None else "$vectorSearch, exact where there is a filter"
         return {"search": search, **super().describe()}
 
+    def words_state(self, condition: Row) -> Hashable:
+        """Return the count of changes, None while somebody writes."""
+        return self._changes.count()
+
     def vector_bytes(self, dim: int) -> int:
         """Return about how many bytes a vector takes in its document's row."""
         return 4 * dim + _VECTOR_HEAD
 
-    def write_rows(self, rows: Sequence[Record]) -> None:
+    def write_rows(self, rows: Sequence[Record], readers: StoredReaders = ANY_READERS) -> Collection[str]:
         """Add or replace rows, each at one instant."""
+        again: set[str] = set()
         for batch in self.batches(rows, _WRITES):
             ids = [row.document.id for row in batch]
             with self._changes.writing("write", ids) as version:
-                writes = [ReplaceOne({"_id": id}, self._kept(row, version), upsert=True) for id, row in zip(ids, batch)]
-                while self._write(writes) < len(writes):
-                    continue  # another writer inserted one of them at the same moment
+                writes = [
+                    ReplaceOne({"_id": id, **unchanged_readers(id, readers)}, self._kept(row, version), upsert=True)
+                    for id, row in zip(ids, batch)
+                ]
+                if self._write(writes) < len(writes):  # another writer inserted one at the same moment, or its readers
+                    again.update(map(document_of, ids))
+        return again
 
     def _kept(self, record: Record, version: str) -> Row:
         row = row_of(record, version, self.needed().language or NONE)
@@ -191,9 +202,9 @@ class MongoStore(MongoIndex):
         rows = self.kept_rows(ids, {vector_path(field): 1}).values()
         return [unpack(row["vectors"][escape(str(field))]) for row in rows if row.get("vectors")]
 
-    def remove_rows(self, ids: Collection[str]) -> int:
-        """Remove rows with their vectors."""
-        gone = {"_id": {"$in": list(ids)}}
+    def remove_rows(self, ids: Collection[str], scope: Filter | None = None) -> int:
+        """Remove rows that pass, with their vectors."""
+        gone: Row = {"_id": {"$in": list(ids)}, **(compile_filter(scope) if scope else {})}
         with self._changes.writing("delete", ids):
             return self.run("delete documents", lambda rows: rows.delete_many(gone)).deleted_count
 

@@ -28,6 +28,7 @@ from vlmsearch.stores.samples import sampling_key
 from vlmsearch.stores.terms import NONE
 from vlmsearch.types import (
     PASSAGE,
+    READERS,
     Document,
     Field,
     MetadataValue,
@@ -144,7 +145,9 @@ def compile_filter(where: Filter) -> dict[str, Any]:
     """Return the filter in MongoDB's terms, over rows as `row_of` gives them."""
     if isinstance(where, Comparison):
         values = list(map(_value, where.value)) if isinstance(where.value, tuple) else _value(where.value)
-        return {f"metadata.{escape(where.key)}": {where.operator: values}}
+        path = f"metadata.{escape(where.key)}"
+        condition = {path: {where.operator: values}}
+        return {"$or": [{path: {"$exists": False}}, condition]} if where.or_absent else condition
     flat: list[Filter] = []
     left = list(reversed(where.filters))
     while left:
@@ -154,6 +157,14 @@ def compile_filter(where: Filter) -> dict[str, Any]:
         else:
             flat.append(part)
     return {where.operator: [compile_filter(part) for part in flat]}
+
+
+def unchanged_readers(id: str, readers: Mapping[str, MetadataValue | None]) -> dict[str, Any]:
+    """Return the condition that a document has the readers which were read, where they are given."""
+    if id not in readers:
+        return {}
+    value = readers[id]
+    return {f"metadata.{READERS}": {"$exists": False} if value is None else _value(value)}
 
 
 def escape(key: str) -> str:

@@ -11,6 +11,8 @@ a standard error of at most a third. So the idf of a term, in nats, is off by ab
 documents and the languages that they are in are those of the sample, too. The sample is read again when the number of
 documents has changed by a thirtieth. Where it holds the whole index, it is read again after every change of that number
 and every write of this object.
+
+All this is of the documents that pass, where a filter says which there are.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any, TypeVar
 
 from pymongo.errors import OperationFailure
 
-from vlmsearch.stores.mongodb.connection import LIVE, Row, Rows
+from vlmsearch.stores.mongodb.connection import Row, Rows
 from vlmsearch.stores.postings import K1, MIN_IDF, SHORT, B, Term, TextCounts, idf, usual_length
 from vlmsearch.stores.terms import QueryTerm, terms_of
 from vlmsearch.stores.versions import VersionedHit
@@ -147,9 +149,10 @@ class WordStatistics:
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
 
-def read_statistics(rows: Rows, size: int) -> WordStatistics:
-    """Read the statistics of the words of a collection of about ``size`` rows."""
-    cursor = rows.find(LIVE, {"terms": 1, "language": 1, "draw": 1}).sort([("draw", 1), ("_id", 1)]).limit(_SAMPLED)
+def read_statistics(rows: Rows, size: int, condition: Row) -> WordStatistics:
+    """Read the statistics of the words of rows that pass, which are about ``size``."""
+    wanted = {"terms": 1, "language": 1, "draw": 1}
+    cursor = rows.find(condition, wanted).sort([("draw", 1), ("_id", 1)]).limit(_SAMPLED)
     return WordStatistics(list(cursor), size)
 
 
@@ -158,9 +161,9 @@ def size_class(size: int, writes: int) -> tuple[int, int]:
     return (size, writes) if size < _SAMPLED else (round(math.log(size) * _STEPS), -1)
 
 
-def count_rows(rows: Rows, terms: Iterable[str]) -> int:
-    """Count the rows that hold any of the spelt terms: none where there is no text index."""
-    return _without_index(lambda: rows.count_documents({"$text": {"$search": " ".join(terms)}}), 0)
+def count_rows(rows: Rows, terms: Iterable[str], scope: Row) -> int:
+    """Count the rows that pass and hold any of the spelt terms: none where there is no text index."""
+    return _without_index(lambda: rows.count_documents({"$text": {"$search": " ".join(terms)}, **scope}), 0)
 
 
 def _without_index(call: Callable[[], T], otherwise: T) -> T:

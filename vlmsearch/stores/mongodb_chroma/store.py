@@ -25,20 +25,23 @@ from vlmsearch.stores.chroma.collections import DEFAULT_HNSW, HnswOptions, conne
 from vlmsearch.stores.chroma.connection import DEFAULT_PORT, FOLDER_INDEX, ChromaConnection, run_command
 from vlmsearch.stores.chroma.vectors import ChromaVectorStore, VectorRows, row_bytes
 from vlmsearch.stores.documents import DocumentRow, RowPart
+from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.mongodb.connection import (
     DEFAULT_OPTIONS,
+    LIVE,
     MongoConnection,
     MongoOptions,
     Row,
     bulk,
 )
-from vlmsearch.stores.mongodb.index import MongoIndex
+from vlmsearch.stores.mongodb.index import STATE, MongoIndex
 from vlmsearch.stores.mongodb.journal import MongoJournal
-from vlmsearch.stores.mongodb.values import row_of
+from vlmsearch.stores.mongodb.values import compile_filter, document_row, row_of, unchanged_readers
 from vlmsearch.stores.mongodb_chroma.check import Checker
 from vlmsearch.stores.passages import rows_of
+from vlmsearch.stores.rows import ANY_READERS, StoredReaders
 from vlmsearch.stores.terms import NONE
-from vlmsearch.types import PASSAGE, Manifest, MetadataChange, Record, Space, document_of
+from vlmsearch.types import PASSAGE, Manifest, MetadataChange, Record, Space, document_of, possible_ids
 
 _WRITES = 500
 _CONTENT = ("digest", "source", "text", "image", "metadata", "exact", "terms", "language", "draw", "passage_of")
@@ -105,12 +108,10 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
 
     # ---- writing
 
-    def write_rows(self, rows: Sequence[Record]) -> None:
+    def write_rows(self, rows: Sequence[Record], readers: StoredReaders = ANY_READERS) -> Collection[str]:
         """Add or replace rows, each at one instant."""
-        for batch in self.batches(rows, _WRITES):
-            left = list(batch)
-            while left:
-                left = self._write(left)
+        batches = self.batches(rows, _WRITES)
+        return {document_of(row.document.id) for batch in batches for row in self._write(list(batch), readers=readers)}
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace metadata, of each document at one instant, then of its passages.
@@ -141,17 +142,23 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
     def _versions(self, ids: Sequence[str]) -> dict[str, str]:
         return {id: row["version"] for id, row in self.kept_rows(ids, {"version": 1}).items()}
 
-    def _write(self, records: list[Record], expected: Mapping[str, str] | None = None) -> list[Record]:
+    def _write(
+        self,
+        records: list[Record],
+        expected: Mapping[str, str] | None = None,
+        readers: StoredReaders = ANY_READERS,
+    ) -> list[Record]:
         """Write records under a new version; those that another writer was faster with are returned.
 
-        ``expected`` are the versions that they may replace, any by default.
+        ``expected`` are the versions that they may replace, any by default; so are ``readers``.
         """
         ids = [record.document.id for record in records]
         with self._journal.writing("write", ids) as version:
             try:
                 self._announce(ids, version)
                 self.vectors().write(records, dict.fromkeys(ids, version))
-                replaced, lost = self._commit(records, version, self._versions(ids) if expected is None else expected)
+                versions = self._versions(ids) if expected is None else expected
+                replaced, lost = self._commit(records, version, versions, readers)
                 self._clean(replaced, lost, version)
             except BackendError as exc:
                 if not isinstance(exc, BackendUnavailableError):
@@ -169,9 +176,9 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
             continue  # another writer inserted one of them at the same moment
 
     def _commit(
-        self, records: Sequence[Record], version: str, versions: Mapping[str, str]
+        self, records: Sequence[Record], version: str, versions: Mapping[str, str], readers: StoredReaders
     ) -> tuple[dict[str, str], set[str]]:
-        """Change the rows that are of these ``versions``. Return what was replaced, and ids that were not changed.
+        """Change the rows of these ``versions`` and ``readers``. Return what was replaced, and the other ids.
 
         Those were changed by another writer meanwhile, or the version is not pending any more.
         """
@@ -186,7 +193,8 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
             }
             if id in before:
                 update["$push"] = {"stale": before[id]}
-            writes.append(UpdateOne({"_id": id, "version": before.get(id), "pending": version}, update))
+            now = {"_id": id, "version": before.get(id), "pending": version, **unchanged_readers(id, readers)}
+            writes.append(UpdateOne(now, update))
         if self.run("commit documents", lambda rows: bulk(rows, writes)) == len(records):
             return before, set()
         now = self._versions(ids)
@@ -216,16 +224,22 @@ class MongoChromaStore(ChromaVectorStore, MongoIndex):
     def _bury(self, condition: Row) -> None:
         self.run("end a delete", lambda rows: rows.delete_many(condition))
 
-    def remove_rows(self, ids: Collection[str]) -> int:
+    def rows_within(self, ids: Collection[str], scope: Filter) -> Mapping[str, DocumentRow]:
+        """Return the rows of those documents or passages that pass a filter in MongoDB."""
+        rows = self.kept_rows(possible_ids(ids), STATE, {**LIVE, **compile_filter(scope)})
+        return {id: document_row(row) for id, row in rows.items()}
+
+    def remove_rows(self, ids: Collection[str], scope: Filter | None = None) -> int:
         """Remove some rows, then their vectors."""
-        before = self.kept_rows(ids, {"version": 1})
+        passing: Row = {**LIVE, **(compile_filter(scope) if scope else {})}
+        before = self.kept_rows(ids, {"version": 1}, passing)
         gone: dict[str, str] = {}
         while before:
             with self._journal.writing("delete", list(before)) as version:
                 some = self._unmake({id: row["version"] for id, row in before.items()})
                 self._clean(some, (), version)
             gone |= some
-            before = self.kept_rows([id for id in before if id not in some], {"version": 1})
+            before = self.kept_rows([id for id in before if id not in some], {"version": 1}, passing)
         return len(gone)
 
     def _unmake(self, versions: Mapping[str, str]) -> dict[str, str]:

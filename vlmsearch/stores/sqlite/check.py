@@ -191,7 +191,7 @@ def _words_agree(db: sqlite3.Connection, tables: Tables) -> bool:
     """Return whether the words are whole and those of all documents that can be read."""
     expected, kept = 0, 0
     rows = list[int]()
-    for some in batches(tables.texts(db), _PAGE):
+    for some in batches(tables.texts(tables.all(db)), _PAGE):
         rows += (row for row, _ in some)
         expected += Postings.of([row for row, _ in some], [text for _, text in some], tables.language).digest()
     there = np.array(rows, np.int64)

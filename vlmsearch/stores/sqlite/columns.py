@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,39 +59,49 @@ class Column:
     """The values that one key has in the documents, by their places.
 
     ``kinds`` says which of the five an entry is; a string's number is its place in ``strings``, which only grows.
-    That of a list is the place of its strings, joined. ``listed`` has a row for each string of each list: the place of
-    the document, and that of the string.
+    That of a list is the place of its strings, joined. ``listed`` has the documents whose lists hold a string, string
+    by string; ``starts`` says where those of each begin, and where the last ones end. Without ``joins``, the first
+    string stands for a list where documents are sorted: to keep all lists joined takes several times as much memory.
     """
 
     kinds: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
     numbers: NDArray[np.float64] = field(default_factory=lambda: np.empty(0, np.float64))
     strings: dict[bytes, int] = field(default_factory=dict)
-    listed: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    listed: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    starts: NDArray[np.int32] = field(default_factory=lambda: np.zeros(1, np.int32))
+    joins: bool = True
 
     def with_rows(self, count: int, places: NDArray[np.int64], values: Iterable[StoredValue]) -> Column:
         """Return the column with values added, and as many entries as there are documents."""
         added = count - len(self.kinds)
         kinds = np.concatenate([self.kinds, np.zeros(added, np.uint8)])
         numbers = np.concatenate([self.numbers, np.zeros(added)])
-        listed: list[tuple[int, int]] = []
+        lists, texts_of_lists = list[int](), list[int]()
         for place, value in zip(places.tolist(), values):
             if isinstance(value, bytes):
                 kinds[place], numbers[place] = _STRING, self.strings.setdefault(value, len(self.strings))
             elif isinstance(value, str):
                 texts = [text.encode("utf-8", "surrogatepass") for text in json.loads(value)]
-                listed += [(place, self.strings.setdefault(text, len(self.strings))) for text in texts]
-                joined = b", ".join(texts)
+                lists += [place] * len(texts)
+                texts_of_lists += [self.strings.setdefault(text, len(self.strings)) for text in texts]
+                joined = b", ".join(texts if self.joins else texts[:1])
                 kinds[place], numbers[place] = _LIST, self.strings.setdefault(joined, len(self.strings))
             else:
                 kinds[place], numbers[place] = _NUMBER if isinstance(value, float) else _BOOL, value
-        grown = np.concatenate([self.listed, np.array(listed, np.int64).reshape(-1, 2)]) if listed else self.listed
-        return Column(kinds, numbers, self.strings, grown)
+        if not lists:
+            return replace(self, kinds=kinds, numbers=numbers)
+        added_texts = np.array(texts_of_lists, np.int32)
+        order = np.argsort(added_texts, kind="stable")
+        starts = np.pad(self.starts, (0, len(self.strings) + 1 - len(self.starts)), "edge")
+        listed = np.insert(self.listed, starts[added_texts[order] + 1], np.array(lists, np.int32)[order])
+        starts[1:] += np.cumsum(np.bincount(added_texts, minlength=len(self.strings)), dtype=np.int32)
+        return replace(self, kinds=kinds, numbers=numbers, listed=listed, starts=starts)
 
     def counts(self, places: NDArray[np.int64]) -> dict[Scalar, int]:
         """Count the values that these documents have, the most frequent first, then by value."""
-        listed = self.listed[:, 1]
+        listed = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
         if len(listed):
-            listed = listed[np.isin(self.listed[:, 0], places)]
+            listed = listed[np.isin(self.listed, places)]
         kinds = np.concatenate([self.kinds[places], np.full(len(listed), _STRING)])
         numbers = np.concatenate([self.numbers[places], listed])
         counted: dict[Scalar, int] = {}
@@ -131,18 +141,19 @@ class Column:
                 wanted.setdefault(_NUMBER if isinstance(kept, float) else _BOOL, []).append(kept)
             elif kept in self.strings:
                 wanted.setdefault(_STRING, []).append(self.strings[kept])
-        mask = np.zeros(len(self.kinds), np.bool_)
+        mask = self.kinds == _ABSENT if comparison.or_absent else np.zeros(len(self.kinds), np.bool_)
         for kind, numbers in wanted.items():
-            equal = self.numbers == numbers[0] if len(numbers) == 1 else np.isin(self.numbers, numbers)
-            mask |= (self.kinds == kind) & equal
-        if len(self.listed) and _STRING in wanted:
-            mask[self.listed[np.isin(self.listed[:, 1], wanted[_STRING]), 0]] = True
+            if (is_kind := self.kinds == kind).any():
+                mask |= is_kind & (self.numbers == numbers[0] if len(numbers) == 1 else np.isin(self.numbers, numbers))
+        for text in map(int, wanted.get(_STRING, ())):
+            if text + 1 < len(self.starts):  # else only a newer column has it
+                mask[self.listed[self.starts[text] : self.starts[text + 1]]] = True
         return mask if comparison.operator in ("$eq", "$in") else ~mask
 
 
-def passing(where: Filter, column: Callable[[str], Column]) -> Mask:
-    """Return for each document whether it passes a filter; ``column`` gives the column of a key."""
+def passing(where: Filter, compared: Callable[[Comparison], Mask]) -> Mask:
+    """Return for each document whether it passes a filter; ``compared`` says which pass one comparison."""
     if isinstance(where, Comparison):
-        return column(where.key).passing(where)
+        return compared(where)
     combine = np.logical_and if where.operator == "$and" else np.logical_or
-    return functools.reduce(combine, (passing(part, column) for part in where.filters))
+    return functools.reduce(combine, (passing(part, compared) for part in where.filters))

@@ -13,7 +13,7 @@ from vlmsearch.stores.filters import Filter
 from vlmsearch.stores.overview import Cosines
 from vlmsearch.stores.passages import passage_of
 from vlmsearch.stores.postings import max_score
-from vlmsearch.stores.sqlite.codes import Places, find
+from vlmsearch.stores.sqlite.codes import Places
 from vlmsearch.stores.sqlite.tables import Tables, string
 from vlmsearch.stores.sqlite.view import View
 from vlmsearch.stores.terms import query_terms, words_of
@@ -63,11 +63,7 @@ class SqliteOverview:
 
     def places_of(self, ids: Collection[str]) -> Places:
         """Return the places of those documents that are there."""
-        if not ids:
-            return np.empty(0, np.int64)
-        rows = np.array(sorted(row.row for row in self._tables.rows(self._db, ids).values()), np.int64)
-        places, there = find(self._view.rows, rows)
-        return places[there]
+        return self._view.places_of(sorted(row.row for row in self._tables.rows(self._db, ids).values()) if ids else ())
 
     def ids(self, places: Sequence[int]) -> list[str]:
         """Return the ids of documents."""
@@ -94,12 +90,12 @@ class SqliteOverview:
 
     def groups(self, *, by_file: bool) -> Places | None:
         """Return for each place the number of its document, or of its file: None where each is alone."""
-        groups = self._view.groups[self._view.state]
+        groups = self._view.groups[self._view.state.last_row]
         return (groups.files if by_file else groups.documents) if groups.numbers else None
 
     def documents_passing(self) -> Places:
         """Return the places of the documents that pass, without their passages."""
-        return np.flatnonzero(self.passing & ~self._view.groups[self._view.state].are_passages)
+        return np.flatnonzero(self.passing & ~self._view.groups[self._view.state.last_row].are_passages)
 
     def facet(self, key: str, places: Places) -> Mapping[Scalar, int]:
         """Count the values of a key of the metadata, the most frequent first, then by value."""

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
@@ -21,23 +22,25 @@ from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.retry import MAX_SECONDS
 from vlmsearch.errors import BackendError, ConfigError, VlmsearchError
-from vlmsearch.stores.base import CheckReport, DiskUse, changed_records
+from vlmsearch.stores.base import CheckReport, CountsWords, DiskUse, changed_records, check_records
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart, records_of, with_passages
 from vlmsearch.stores.filters import Filter, keys_of
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.passages import rows_of
 from vlmsearch.stores.postings import max_score
+from vlmsearch.stores.readers import check_writable, keep_readers
+from vlmsearch.stores.samples import sampling_key
 from vlmsearch.stores.sqlite.arrays import ArraysFile, may_remove
 from vlmsearch.stores.sqlite.checksums import checksum, is_whole
-from vlmsearch.stores.sqlite.codes import find
 from vlmsearch.stores.sqlite.database import BlankError, Database, Turns, bytes_in_page, is_sparse, page_bytes
 from vlmsearch.stores.sqlite.overview import SqliteOverview
 from vlmsearch.stores.sqlite.tables import Tables, TableState, drop_tables, kept, parsed, string, undamaged
-from vlmsearch.stores.sqlite.view import GROUPS, View, Views
+from vlmsearch.stores.sqlite.view import GROUPS, SAMPLES, View, Views
 from vlmsearch.stores.terms import AUTO, check_language, query_terms
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import (
+    PASSAGE,
     WORDS,
     Document,
     Field,
@@ -148,12 +151,11 @@ class SqliteStore(DatabaseStore):
 
     @contextmanager
     def _viewing(
-        self, operation: str, field: Field | str | None, where: Filter | None = None
+        self, operation: str, *asked: Field | str, where: Filter | None = None, scope: Filter | None = None
     ) -> Iterator[tuple[sqlite3.Connection, Tables, View]]:
         """Give a transaction, and the view of what it sees. The view is read first: see `Views.now`."""
         with self._reading(operation) as (db, tables):
-            asked = () if field is None else (field,)
-            yield db, tables, self._views.now(db, asked, () if where is None else keys_of(where))
+            yield db, tables, self._views.now(db, asked, () if where is None else keys_of(where), scope)
         self._views.keep(self._database)
 
     def _arrays_path(self, generation: int | str) -> Path:
@@ -209,14 +211,24 @@ class SqliteStore(DatabaseStore):
 
     # ---- writing
 
-    def write(self, records: Sequence[Record]) -> None:
-        """Add or replace records, all of them in one transaction."""
+    def write(self, records: Sequence[Record], scope: Filter | None = None) -> None:
+        """Add or replace records, in one transaction; ``scope`` is what a restricted writer may read."""
         with self._writing("write documents") as (db, tables):
             is_first = not tables.state(db).last_row
-            tables.write(db, rows_of(records))
+            there = {} if is_first else tables.readers(db, [record.document.id for record in records])
+            if scope is not None:
+                check_writable(records, there, scope)
+            tables.write(db, rows_of(keep_readers(records, there)))
             tables.tidy(db)
         if is_first:
             self._database.write_back()
+
+    def upsert_within(self, records: Sequence[Record], scope: Filter) -> None:
+        """Add or replace records that a restricted writer may write, all of them in one transaction."""
+        with self.in_use(records):
+            check_records(records, self.needed().spaces)
+            if records:
+                self.write(records, scope)
 
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace metadata, in one transaction.
@@ -247,10 +259,19 @@ class SqliteStore(DatabaseStore):
                     self._database.shrink()
         return count
 
-    def remove(self, ids: list[str]) -> int:
-        """Remove some documents, in one transaction."""
+    def delete_within(self, ids: Sequence[str], scope: Filter) -> int:
+        """Remove documents that pass a filter, and return how many were there."""
+        known = [id for id in possible_ids(ids) if PASSAGE not in id] if self.as_opened() else []
+        count = 0
+        for page in pages(known):
+            with self.in_use():
+                count += self.remove(page, scope)
+        return count
+
+    def remove(self, ids: list[str], scope: Filter | None = None) -> int:
+        """Remove some documents, those that pass a filter, in one transaction."""
         with self._writing("delete documents") as (db, tables):
-            count = tables.remove(db, ids)
+            count = tables.remove(db, ids if scope is None else [*_passing(db, tables, ids, scope).values()])
             tables.tidy(db)
         return count
 
@@ -260,7 +281,7 @@ class SqliteStore(DatabaseStore):
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
         """Find the nearest documents of each query."""
-        with self._viewing("search", field, where) as (db, tables, view):
+        with self._viewing("search", field, where=where) as (db, tables, view):
             passing, (_, codes) = view.passing(where), view.codes[field]
             candidates = [view.rows[codes.nearest(query, limit, passing)].tolist() for query in vectors]
             return [_ranked(db, tables, field, query, rows, limit) for query, rows in zip(vectors, candidates)]
@@ -278,27 +299,39 @@ class SqliteStore(DatabaseStore):
             return tables.state(db)
 
     def draw(self, field: Field, count: int) -> Vectors:
-        """Read the vectors of documents that are chosen at random."""
-        with self._viewing("sample", field) as (db, tables, view):
-            return tables.vectors(db, field, view.sample(field, count).tolist())[1]
+        """Read the vectors of documents that are chosen at random, by their ids."""
+        with self._viewing("sample", field, SAMPLES) as (db, tables, view):
+            order = {row: at for at, row in enumerate(_drawn(db, tables, view, field, count))}
+            rows, vectors = tables.vectors(db, field, order)
+            return vectors[np.argsort([order[row] for row in rows])]
 
     def sample_ids(self, field: Field, count: int) -> list[str]:
         """Return the ids of the documents that `draw` reads the vectors of."""
+        return self.sample_ids_within(field, count, None)
+
+    def sample_ids_within(self, field: Field, count: int, scope: Filter | None) -> list[str]:
+        """Return the ids with the smallest sampling keys among the rows that pass."""
         if self.as_opened() is None:
             return []
-        with self._viewing("sample", field) as (db, tables, view):
-            return list(dict(tables.ids_of(db, view.sample(field, count).tolist())).values())
+        with self._viewing("sample", field, SAMPLES, scope=scope) as (db, tables, view):
+            return list(_drawn(db, tables, view, field, count).values())
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> Vectors:
         """Read the vectors of a field that documents have."""
         with self._reading("read vectors") as (db, tables):
             return tables.vectors(db, field, _passing(db, tables, ids, None))[1]
 
-    def search_words(self, query: str, *, limit: int, where: Filter | None = None) -> WordHits:
+    def words_within(self, scope: Filter) -> CountsWords:
+        """Return the words of the documents that pass a filter; those of others count nowhere."""
+        return _WordsWithin(self, scope)
+
+    def search_words(
+        self, query: str, *, limit: int, where: Filter | None = None, scope: Filter | None = None
+    ) -> WordHits:
         """Find the documents whose words fit a query best, by BM25. Equal scores are in the order of writing."""
         if self.as_opened() is None or limit < 1:
             return WordHits([], 0.0)
-        with self._viewing("search words", WORDS, where) as (db, tables, view):
+        with self._viewing("search words", WORDS, where=where, scope=scope) as (db, tables, view):
             table, asked = view.words, query_terms(query, tables.language)
             places, scores, terms = table.best(asked, limit, None if where is None else view.passing(where))
             rows = view.rows[places].tolist()
@@ -306,33 +339,41 @@ class SqliteStore(DatabaseStore):
         hits = [VersionedHit(names[row], score, str(row)) for row, score in zip(rows, scores.tolist()) if row in names]
         return WordHits(list(hits), max_score(terms, table.texts))
 
-    def compare_words(self, query: str, ids: Collection[str], where: Filter | None = None) -> list[Hit]:
+    def compare_words(
+        self, query: str, ids: Collection[str], where: Filter | None = None, scope: Filter | None = None
+    ) -> list[Hit]:
         """Score given documents by their words, best first, then by id."""
         if self.as_opened() is None:
             return []
-        with self._viewing("search words", WORDS, None) as (db, tables, view):
+        with self._viewing("search words", WORDS, scope=scope) as (db, tables, view):
             names = _passing(db, tables, possible_ids(ids), where)
-            places, there = find(view.rows, np.array(sorted(names), np.int64))
-            scores, _ = view.words.scores(query_terms(query, tables.language), places[there])
-            rows = view.rows[places[there]].tolist()
+            places = view.places_of(sorted(names))
+            scores, _ = view.words.scores(query_terms(query, tables.language), places)
+            rows = view.rows[places].tolist()
         hits = [VersionedHit(names[row], score, str(row)) for row, score in zip(rows, scores.tolist()) if score > 0]
         return list(_in_order(hits))
 
-    def count_words(self, words: Sequence[str]) -> list[int]:
+    def count_words(self, words: Sequence[str], scope: Filter | None = None) -> list[int]:
         """Count the texts that hold each word."""
         if self.as_opened() is None:
             return [0] * len(words)
-        with self._viewing("count words", WORDS) as (_, tables, view):
+        with self._viewing("count words", WORDS, scope=scope) as (_, tables, view):
             return view.words.counts(words, tables.language)
 
-    @contextmanager
     def overview(
         self, fields: Collection[Field | str], where: Filter | None, keys: Collection[str]
-    ) -> Iterator[SqliteOverview]:
+    ) -> AbstractContextManager[SqliteOverview]:
         """Give all documents of one moment as arrays."""
+        return self.overview_within(fields, where, keys, None)
+
+    @contextmanager
+    def overview_within(
+        self, fields: Collection[Field | str], where: Filter | None, keys: Collection[str], scope: Filter | None
+    ) -> Iterator[SqliteOverview]:
+        """Give all documents of one moment that pass ``scope``; the words of others count nowhere."""
         with self._reading("search") as (db, tables):
             wanted = {*keys, *(() if where is None else keys_of(where))}
-            yield SqliteOverview(db, tables, self._views.now(db, (*fields, GROUPS), wanted), where)
+            yield SqliteOverview(db, tables, self._views.now(db, (*fields, GROUPS), wanted, scope), where)
         self._views.keep(self._database)
 
     def preload(self) -> None:
@@ -368,8 +409,9 @@ class SqliteStore(DatabaseStore):
         """Return the next documents behind an id that pass a filter, by id."""
         if self.as_opened() is None:
             return []
-        with self._viewing("list documents", None, where) as (db, tables, view):
-            wanted = None if where is None else set(view.rows[view.passing(where)].tolist())
+        with self._viewing("list documents", where=where) as (db, tables, view):
+            passing = None if where is None else view.passing(where)
+            wanted = None if passing is None else set(view.rows[passing].tolist())
             rows = list(islice(tables.rows_after(db, id, wanted), count))
             return sorted((row.document for row in tables.numbered(db, rows)), key=attrgetter("id"))
 
@@ -472,6 +514,15 @@ class SqliteStore(DatabaseStore):
         self._database.close()
 
 
+class _WordsWithin:
+    """The words of some documents of a store."""
+
+    def __init__(self, store: SqliteStore, scope: Filter) -> None:
+        self.search_words = partial(store.search_words, scope=scope)
+        self.compare_words = partial(store.compare_words, scope=scope)
+        self.count_words = partial(store.count_words, scope=scope)
+
+
 def _generations(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """List all generations that the row of a slot names."""
     return [row, *([row["old"]] if row.get("old") else []), *row.get("garbage", ())]
@@ -500,6 +551,12 @@ def _passing(db: sqlite3.Connection, tables: Tables, ids: Collection[str], where
             if where is None or where.matches(parsed(metadata[0])):
                 names[int(row)] = id
     return names
+
+
+def _drawn(db: sqlite3.Connection, tables: Tables, view: View, field: Field, count: int) -> dict[int, str]:
+    """Read the rows of a sample with their ids, in the order of the sampling keys."""
+    named = sorted((sampling_key(id), id, row) for row, id in tables.ids_of(db, view.sample(field, count).tolist()))
+    return {row: id for _, id, row in named[:count]}
 
 
 def _ranked(

@@ -43,7 +43,7 @@ from vlmsearch.stores.sqlite.codes import BLOCK, CodeRows, Places, find
 from vlmsearch.stores.sqlite.columns import StoredValue, restored, stored
 from vlmsearch.stores.sqlite.schema import SCHEMA, run, tables_by_generation
 from vlmsearch.stores.terms import rules_of
-from vlmsearch.types import PASSAGE, Document, Field, Manifest, MetadataValue, Record, Stamp, Vectors
+from vlmsearch.types import PASSAGE, READERS, Document, Field, Manifest, MetadataValue, Record, Stamp, Vectors
 
 _KEPT_DEATHS = 20_000
 """Deaths that are remembered beside one for each document."""
@@ -204,6 +204,12 @@ class Tables:
         cursor = db.execute(f"SELECT * FROM {self.name('documents')} WHERE row IN {_VALUES}", [_list(rows)])
         return (Row._make(values).whole() for values in cursor)
 
+    def readers(self, db: sqlite3.Connection, ids: Collection[str]) -> dict[str, Mapping[str, MetadataValue]]:
+        """Read the metadata of documents, by id: those that have readers, and nothing of others."""
+        rows = (row for some in pages(sorted(ids)) for row in self.columns(db, some, "metadata"))
+        with undamaged():  # whoever removes a row looks at its checksum
+            return {id: _metadata(text) if READERS in text else {} for id, text in rows}
+
     def columns(self, db: sqlite3.Connection, ids: Collection[str], names: str) -> Iterator[tuple[str, ...]]:
         """Read the ids of documents and the columns ``names`` of them."""
         yield from db.execute(
@@ -218,12 +224,12 @@ class Tables:
             [_list(rows)],
         ).fetchall()
 
-    def part_rows(self, db: sqlite3.Connection, row: int) -> Iterator[tuple[int, str]]:
-        """Read the rows behind a row, each with its id: of all rows, those that may be parts of files or passages.
+    def named_rows(self, db: sqlite3.Connection, row: int, like: str) -> Iterator[tuple[int, str]]:
+        """Read the rows behind a row, each with its id: of all rows, those whose ids match a pattern.
 
         For all rows, SQLite reads the index of the ids, which is much smaller than the table with their texts.
         """
-        condition = "row > ?" if row else "id GLOB '*#*' AND ? = 0"
+        condition = "row > ?" if row else f"id GLOB '{like}' AND ? = 0"
         yield from db.execute(f"SELECT row, id FROM {self.name('documents')} WHERE {condition}", [row])
 
     def ids_after(self, db: sqlite3.Connection, id: str, count: int) -> list[str]:
@@ -552,13 +558,13 @@ class Tables:
         """Make the words of all documents again, of damaged ones those that can be read."""
         for table in ("words", "arrays"):
             db.execute(f"DELETE FROM {self.name(table)}")
-        for some in batches(self.texts(db), BLOCK):
+        for some in batches(self.texts(self.all(db)), BLOCK):
             self._put_words(db, Postings.of([row for row, _ in some], [text for _, text in some], self.language))
         db.execute(f"UPDATE {self.name('state')} SET stemmer = ?", [rules_of(self.language)])
 
-    def texts(self, db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-        """Read the words of all documents, in the order of their rows. Damaged ones give what is left."""
-        rows = (row if is_whole(row) else row.legible() for row in self.all(db))
+    def texts(self, documents: Iterable[Row]) -> Iterator[tuple[int, str]]:
+        """Return the words of documents, with their rows. Damaged ones give what is left."""
+        rows = (row if is_whole(row) else row.legible() for row in documents)
         return ((row.row, words_of_row(Record(row.document, {}, row.stamp))) for row in rows if row is not None)
 
     def clear(self, db: sqlite3.Connection) -> None:

@@ -8,10 +8,11 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,23 +21,29 @@ from numpy.typing import NDArray
 
 from vlmsearch._util.batching import batches
 from vlmsearch.errors import BackendError, BackendUnavailableError, VlmsearchError
-from vlmsearch.stores.filters import Filter
+from vlmsearch.stores.filters import Comparison, Filter, keys_of
 from vlmsearch.stores.postings import Postings, WordTable, grown
+from vlmsearch.stores.samples import sampling_key
 from vlmsearch.stores.sqlite.arrays import ArraysFile, Part, write_arrays
 from vlmsearch.stores.sqlite.codes import BLOCK, CodeBlock, CodeTable, Places, find
 from vlmsearch.stores.sqlite.columns import Column, passing
 from vlmsearch.stores.sqlite.database import Database
-from vlmsearch.stores.sqlite.tables import Tables, TableState, arrays_of, postings, undamaged
-from vlmsearch.types import WORDS, Field, document_of, group_of
+from vlmsearch.stores.sqlite.tables import Buffer, Tables, TableState, arrays_of, postings, undamaged
+from vlmsearch.stores.terms import words_to_find
+from vlmsearch.types import READERS, WORDS, Field, document_of, group_of
 
 MIN_KEPT = 2**17
-"""Documents, in all fields and words together, from which on a file of arrays is made."""
+"""Documents in fields, words and samples together, from which on a file of arrays is made."""
 _GROWTH = 1.25
 """The file is made anew once there are so many times as many as it has."""
 _QUICK, _LATER = 2**18, 5.0
 """Documents that are written in a moment, and seconds after which more are written between searches."""
-GROUPS = "groups"
-"""The name by which `Views.now` is asked which rows belong together."""
+_SCOPES = 8
+"""Views of some documents that are kept with that of all: each may have words of its own."""
+_MAX_READ, _REMEMBERED = 5000, 100_000
+"""Documents whose texts are read to tell their languages, and rows whose languages are remembered."""
+GROUPS, SAMPLES = "groups", "samples"
+"""The names by which `Views.now` is asked which rows belong together, and which are drawn first."""
 _Group = TypeVar("_Group")
 _preloaded: dict[tuple[Path, str], tuple[View, int]] = {}
 """Views to begin with, by the path of the arrays and the creation of the index."""
@@ -81,8 +88,12 @@ class View:
     """The words of the documents up to a row, whose rows are places."""
     tables: dict[TableState, WordTable] = field(default_factory=dict)
     """The table of the words of the view itself, once it was needed."""
-    groups: dict[TableState, Groups] = field(default_factory=dict)
-    """The documents and files that rows belonged to when they were last needed: those of the view, once they were."""
+    groups: dict[int, Groups] = field(default_factory=dict)
+    """The documents and files that the rows up to one belong to."""
+    keys: dict[int, tuple[NDArray[np.int32]]] = field(default_factory=dict)
+    """The sampling keys of the ids of the rows up to one."""
+    scopes: dict[Filter, View] = field(default_factory=dict)
+    """Views of some of the documents alone, the last ones that were needed."""
 
     @property
     def words(self) -> WordTable:
@@ -93,19 +104,39 @@ class View:
         """Return for each place whether its document is there and passes a filter: None where all do."""
         if where is None:
             return None if len(self.rows) == self.state.documents else self.alive
-        return self.alive & passing(where, lambda key: self.columns[key][1])
+        if isinstance(where, Comparison) and where.or_absent:
+            return self.within(where).passing(None)
+        return self.alive & passing(where, self._compared)
+
+    def _compared(self, part: Comparison) -> NDArray[np.bool_]:
+        return self.within(part).alive if part.or_absent else self.columns[part.key][1].passing(part)
+
+    def within(self, scope: Filter) -> View:
+        """Return the view that an index of only the documents which pass a filter would have."""
+        view = self.scopes.pop(scope, None)
+        if view is None:
+            alive = self.alive & passing(scope, lambda part: self.columns[part.key][1].passing(part))
+            state = self.state._replace(documents=int(np.count_nonzero(alive)))
+            view = replace(self, state=state, alive=alive, tables={}, scopes={})
+        self.scopes[scope] = view
+        for last in [*self.scopes][:-_SCOPES]:
+            self.scopes.pop(last, None)
+        return view
+
+    def places_of(self, rows: Sequence[int]) -> Places:
+        """Return the places of those of some rows, in order, that are there."""
+        places, there = find(self.rows, np.array(rows, np.int64))
+        return places[there][self.alive[places[there]]]
 
     def sample(self, asked: Field, count: int) -> Places:
-        """Return the rows of documents that have a field, ``count`` at most, chosen at random.
+        """Return the rows of the documents that have a field and the smallest sampling keys.
 
-        Adding some documents to many changes few of a sample: each has a number that is as good as random and stays.
+        They are ``count``, or more where several have the last key, or as many as there are.
         """
         places = self.codes[asked][1].places()
-        rows = self.rows[places[self.alive[places]]]
-        numbers = _drawing_numbers(rows)
-        first = np.argpartition(numbers, count)[:count] if count < len(rows) else np.arange(len(rows))
-        drawn: Places = rows[first[np.argsort(numbers[first])]]
-        return drawn
+        places = places[self.alive[places]]
+        keys = self.keys[self.state.last_row][0][places]
+        return self.rows[places[keys <= np.partition(keys, count - 1)[count - 1]] if count < len(keys) else places]
 
 
 class Views:
@@ -120,18 +151,27 @@ class Views:
         self._latest, self._from_file = _preloaded.pop((path, created), (View(), 0))
         """The view, and how many documents of fields and words were read from the file."""
         self._due = 0.0
+        self._languages: dict[int, str] = {}
+        """The languages of some rows, which are read for views of some documents alone."""
         self._guard = threading.Lock()
 
     def hand_on(self) -> None:
         """Leave the view to whoever opens the index next, also in forked processes."""
         _preloaded[self._path, self._created] = self._latest, self._from_file
 
-    def now(self, db: sqlite3.Connection, asked: Collection[Field | str], keys: Collection[str] = ()) -> View:
-        """Return the view of a transaction. It has the codes of the fields ``asked``, `WORDS`, and `GROUPS`.
+    def now(
+        self,
+        db: sqlite3.Connection,
+        asked: Collection[Field | str],
+        keys: Collection[str] = (),
+        scope: Filter | None = None,
+    ) -> View:
+        """Return the view of a transaction.
 
-        ``keys`` are those of the columns that are needed. Of two threads, the one that begins to read later waits here
-        for the other. Its transaction, which should not have read anything yet, then sees at least as much. For one
-        that sees less, all is read again.
+        It has the codes of the fields among ``asked``, and what `WORDS`, `GROUPS` and `SAMPLES` stand for.
+        ``keys`` are those of the columns that are needed. The view is of the documents that pass ``scope`` alone. Of
+        two threads, the one that begins to read later waits here for the other. Its transaction, which should not have
+        read anything yet, then sees at least as much. For one that sees less, all is read again.
         """
         with self._guard:
             state = self._tables.state(db)
@@ -140,16 +180,19 @@ class Views:
                 view, self._from_file = View(TableState(state.epoch)), 0
             if view.state != state:
                 view = self._advanced(db, view, state)
+            self._latest = view
+            for key in {*keys, *(keys_of(scope) if scope else ())}:
+                view.columns[key] = self._column(db, view, key)
+            view = view.within(scope) if scope else view
             for field_or_name in asked:
                 if isinstance(field_or_name, Field):
                     view.codes[field_or_name] = self._codes(db, view, field_or_name)
                 elif field_or_name == WORDS and view.state not in view.tables:
-                    self._read_words(db, view)
-                elif field_or_name == GROUPS and view.state not in view.groups:
+                    self._read_words(db, view, is_whole=scope is None)
+                elif field_or_name == GROUPS and view.state.last_row not in view.groups:
                     self._read_groups(db, view)
-            for key in keys:
-                view.columns[key] = self._column(db, view, key)
-            self._latest = view
+                elif field_or_name == SAMPLES and view.state.last_row not in view.keys:
+                    self._read_keys(db, view)
             return view
 
     def keep(self, database: Database, *, is_last: bool = False) -> None:
@@ -169,6 +212,8 @@ class Views:
             parts = {str(key): (row, [*map(arrays_of, table.blocks())]) for key, (row, table) in view.codes.items()}
             for row, words in view.postings.items():
                 parts[WORDS] = row, [*map(arrays_of, words)]
+            for row, keys in view.keys.items():
+                parts[SAMPLES] = row, [[np.arange(len(keys[0])), keys[0]]]
         try:
             with database.writing("keep the arrays", waits=False) as db:
                 if self._tables.state(db).epoch == view.state.epoch:
@@ -218,7 +263,7 @@ class Views:
         places, there = find(rows, self._tables.deaths_after(db, view.state.last_death))
         alive[places[there]] = False
         held = dict(view.codes), dict(view.columns), dict(view.postings)
-        return View(state, rows, alive, *held, groups=dict(view.groups))
+        return View(state, rows, alive, *held, groups=dict(view.groups), keys=dict(view.keys))
 
     def _codes(self, db: sqlite3.Connection, view: View, asked: Field) -> tuple[int, CodeTable]:
         if asked not in view.codes:
@@ -234,7 +279,7 @@ class Views:
         return view.state.last_row, table
 
     def _read_groups(self, db: sqlite3.Connection, view: View) -> None:
-        state, known = view.groups.popitem() if view.groups else (TableState(), Groups())
+        last, known = view.groups.popitem() if view.groups else (0, Groups())
         groups, new = known.with_rows(len(view.rows)), dict[str, int]()
 
         def number_of(id: str) -> int:
@@ -252,12 +297,21 @@ class Views:
                         if owner != id or has_parts:
                             numbers[place] = number_of(owner)
 
-        put(self._tables.part_rows(db, state.last_row))
+        put(self._tables.named_rows(db, last, "*#*"))
         put([(int(row), id) for id, row in self._tables.columns(db, new, "row")])
         known.numbers.update(new)
-        view.groups[view.state] = groups
+        view.groups[view.state.last_row] = groups
 
-    def _read_words(self, db: sqlite3.Connection, view: View) -> None:
+    def _read_keys(self, db: sqlite3.Connection, view: View) -> None:
+        last, parts = view.keys.popitem() if view.keys else self._stored(db, view, SAMPLES, _keys)
+        keys = np.concatenate([*parts, np.zeros(len(view.rows) - sum(map(len, parts)), np.int32)])
+        for some in batches(self._tables.named_rows(db, last, "*"), BLOCK):
+            with undamaged():
+                places, there = find(view.rows, np.array([row for row, _ in some], np.int64))
+                keys[places[there]] = np.array([sampling_key(id) for _, id in some], np.int32)[there]
+        view.keys[view.state.last_row] = (keys,)
+
+    def _read_words(self, db: sqlite3.Connection, view: View, *, is_whole: bool) -> None:
         row, parts = view.postings.popitem() if view.postings else self._stored(db, view, WORDS, postings)
         if row < view.state.last_row:
             more = []
@@ -266,11 +320,29 @@ class Views:
                 more.append(replace(group, rows=places).only(there))
             parts = grown(parts, more)
         view.postings[view.state.last_row] = parts
-        alive = None if len(view.rows) == view.state.documents else view.alive
-        view.tables[view.state] = WordTable(parts, alive)
+        if not is_whole:
+            spoken = self._spoken(db, view, parts)
+            parts = tuple(replace(part, languages=spoken) for part in parts)
+        view.tables[view.state] = WordTable(parts, view.passing(None))
+
+    def _spoken(self, db: sqlite3.Connection, view: View, parts: Sequence[Postings]) -> frozenset[str]:
+        """Return the languages of the documents that are there: where these are many, those of the index."""
+        places = [part.rows[view.alive[part.rows]] for part in parts]
+        languages = frozenset[str]().union(*(part.languages for part in parts))
+        if len(languages) < 2 or sum(map(len, places)) > _MAX_READ:
+            return languages
+        rows = view.rows[np.concatenate(places)].tolist()
+        for some in batches([row for row in rows if row not in self._languages], BLOCK):
+            for row, text in self._tables.texts(self._tables.numbered(db, some)):
+                self._languages[row] = words_to_find(text, self._tables.language)[2]
+        with undamaged():
+            spoken = frozenset(self._languages[row] for row in rows)
+        if len(self._languages) > _REMEMBERED:
+            self._languages.clear()
+        return spoken
 
     def _column(self, db: sqlite3.Connection, view: View, key: str) -> tuple[int, Column]:
-        row, column = view.columns.get(key, (0, Column()))
+        row, column = view.columns.get(key, (0, Column(joins=key != READERS)))
         if row < view.state.last_row or len(column.kinds) < len(view.rows):
             stored_values = self._tables.values_after(db, key, row)
             with undamaged():
@@ -281,15 +353,10 @@ class Views:
 
 
 def _size(view: View) -> int:
-    """Return the number of documents in all fields and words together."""
-    parts = (part for parts in view.postings.values() for part in parts)
+    """Return the number of documents in all fields, words and samples together."""
+    parts: Iterable[Sized] = chain.from_iterable((*view.postings.values(), *view.keys.values()))
     return sum(len(table) for _, table in view.codes.values()) + sum(map(len, parts))
 
 
-def _drawing_numbers(rows: Places) -> NDArray[np.uint64]:
-    """Return a number for each row by which samples are drawn (the finaliser of splitmix64)."""
-    mixed = rows.astype(np.uint64)
-    for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
-        mixed = (mixed ^ mixed >> np.uint64(31)) * np.uint64(factor)
-    numbers: NDArray[np.uint64] = mixed ^ mixed >> np.uint64(31)
-    return numbers
+def _keys(_: Buffer, keys: Buffer) -> NDArray[np.int32]:
+    return np.frombuffer(keys, "<i4")
