@@ -13,6 +13,7 @@ from vlmsearch_mocks import MockEncoder
 from vlmsearch_mocks.contracts.records import SPACES, make_records
 
 from tests.support.postgres_servers import PostgresServer, execute, postgres_server
+from tests.support.readable_stores import check_restricted
 from vlmsearch import BackendError, Document, InvalidBatchError, Pipeline, Record
 from vlmsearch.registry import open_store
 from vlmsearch.stores.filters import parse_filter
@@ -102,6 +103,11 @@ def test_a_restricted_handle_says_what_an_index_of_the_readable_documents_says(
     some = sorted(hidden)[:3]
     assert (restricted.get(some), restricted.delete(some)) == ([], 0)
     assert [restricted.explain(id, "dog").outcome for id in some] == ["absent"] * len(some)
+
+
+def test_a_restricted_store_is_one_of_the_readable_documents(postgres_url: str) -> None:
+    with open_store(f"{postgres_url}?table={next(_tables)}") as store:
+        check_restricted(store, lambda: open_store(f"{postgres_url}?table={next(_tables)}"))
 
 
 def test_an_approximate_search_and_a_sample_are_of_readable_documents(whole: Pipeline, postgres_url: str) -> None:

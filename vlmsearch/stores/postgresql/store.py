@@ -18,7 +18,7 @@ from vlmsearch._util.arguments import check_bounds
 from vlmsearch._util.batching import PAGE, batches, groups, pages
 from vlmsearch._util.cancellation import CancelToken
 from vlmsearch.errors import BackendError, ConfigError
-from vlmsearch.stores.base import CheckReport, CountsWords, DiskUse, changed_records, check_records
+from vlmsearch.stores.base import CheckReport, CountsWords, DiskUse, changed_records
 from vlmsearch.stores.documents import (
     DatabaseStore,
     DocumentRow,
@@ -71,7 +71,6 @@ from vlmsearch.stores.terms import AUTO, check_language
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import new_version
 from vlmsearch.types import (
-    PASSAGE,
     READERS,
     Document,
     Field,
@@ -325,10 +324,7 @@ class PostgresStore(DatabaseStore):
 
     def upsert_within(self, records: Sequence[Record], scope: Filter) -> None:
         """Add or replace records as `upsert` does, where `check_writable` lets them pass."""
-        with self.in_use(records):
-            check_records(records, self.needed().spaces)
-            self.check_all_keepable(records)
-            self.write(records, scope)
+        self.upsert_by(partial(self.write, scope=scope), records)
 
     def write(self, records: Sequence[Record], scope: Filter | None = None) -> None:
         """Add or replace records, up to 500 rows in one transaction. Those of a document are in the same one.
@@ -432,11 +428,7 @@ class PostgresStore(DatabaseStore):
 
     def delete_within(self, ids: Sequence[str], scope: Filter) -> int:
         """Remove the documents among ``ids`` that pass a filter, and return how many there were."""
-        count = 0
-        for page in pages([id for id in possible_ids(ids) if PASSAGE not in id]) if self.as_opened() else ():
-            with self.in_use():
-                count += self.remove(page, scope)
-        return count
+        return self.delete_by(partial(self.remove, scope=scope), ids)
 
     def remove(self, ids: list[str], scope: Filter | None = None) -> int:
         """Remove some documents with their passages and vectors: those that pass a filter, where one is given."""

@@ -213,7 +213,8 @@ class IndexTables:
         if self.has_lists(session):
             return
         asked = "array_append(string_to_array(current_setting('vlmsearch.principals', true), E'\\n'), '*')"
-        trusted = f"(SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = '{self.documents}'::regclass)"
+        own = sql.Literal(self.documents).as_string(None)
+        trusted = f"(SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = {own}::regclass)"
         session.execute(
             f"CREATE TABLE {self.lists} (list bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, value jsonb NOT NULL, "
             f"names text[] NOT NULL); CREATE INDEX ON {self.lists} USING hash (value);"
@@ -225,7 +226,7 @@ class IndexTables:
             f"ALTER TABLE {self.lists} ENABLE ROW LEVEL SECURITY;"
             f"ALTER TABLE {self.documents} ENABLE ROW LEVEL SECURITY"
         )
-        self.mark(session, [f"{self.name}${READERS}"])
+        _mark(session, self.lists, _MARK_OF_READERS)
         self.mend_lists(session)
 
     def has_lists(self, session: Session) -> bool:
