@@ -114,6 +114,8 @@ def test_evaluation_knows_no_hidden_answers(folder: Path) -> None:
         results.append((done.returncode, measures, done.stderr.replace(id, "ID")))
     assert results[0] == results[1]
     assert (results[0][0], results[0][1]["fused"]["recall@10"]["value"]) == (0, 0.5)
+    tuned = run("eval", "queries.jsonl", *STORE, *ANN, "--tune", cwd=folder)
+    assert (tuned.returncode, "leave out --principals or --tune" in tuned.stderr) == (2, True)
 
 
 def test_commands_that_read_take_principals_and_those_of_operators_do_not() -> None:

@@ -106,6 +106,8 @@ def eval(
         raise ConfigError(f"the report is of the first {compare.limit} matches: give --limit {compare.limit}")
     setting: dict[str, Any] = {"weights": weights, "min_score": min_score, "rerank": rerank or False}
     evaluation.load_measures()
+    if chosen.principals and tune:
+        raise click.UsageError("what is tuned is for all who search: leave out --principals or --tune")
     with chosen.open_here() as pipeline:
         if tune and not isinstance(pipeline.store, Tunable):
             raise ConfigError(f"{pipeline.store.name} cannot keep what is tuned: leave out --tune")
