@@ -435,7 +435,7 @@ MISTAKES: list[Any] = [
         1,
         (
             "typo.toml: unknown key 'prot'; did you mean 'port'? there are indexes, host, port, root_path, "
-            "uploads, tokens, max_body, rate, cors, tls_cert, tls_key, log, threads, workers, stop_seconds"
+            "uploads, tokens, oidc, max_body, rate, cors, tls_cert, tls_key, log, threads, workers, stop_seconds"
         ),
     ),
     ("serve --tls-cert nosuch.pem", 1, "TLS takes a certificate and its key: give both --tls-cert and --tls-key"),

@@ -102,11 +102,15 @@ class MongoIndex(RowByRowStore):
         super().__init__(full, language=language)
         self._connection = connection
         self._prefix = name
+        self._checked_words = ""
+        """The generation whose words are known to be of this version."""
+
+    def start_at(self, slot: Slot) -> None:
+        """Begin without an open index."""
+        super().start_at(slot)
         self._words = MongoWords(self, None)
         self._words_within: OrderedDict[Filter, MongoWords] = OrderedDict()
         self._choosing = threading.Lock()
-        self._checked_words = ""
-        """The generation whose words are known to be of this version."""
 
     # ---- what it is made of
 
