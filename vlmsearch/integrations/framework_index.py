@@ -831,7 +831,7 @@ def _pack(flat: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _file_name(document: Document, name: object) -> str:
-    """Return the name of the file with a document's bytes; "" for any other, which a writer may have set."""
+    """Return the name of the file of a document's bytes; "" for that of another."""
     is_own = isinstance(name, str) and _FILE_NAME.fullmatch(name) and name[:32] == _short(document_of(document.id))
     return str(name) if is_own else ""
 
