@@ -264,6 +264,19 @@ def test_a_page_that_is_added_alone_has_the_readers_of_its_file(tmp_path: Path, 
     assert readers(pipeline) == {"a.pdf": HR, "a.pdf#page=1": HR, "a.pdf#page=2": HR, "a.pdf#page=3": None}
 
 
+@pytest.mark.parametrize("names", [None, ["user:bob"]])
+def test_a_page_that_somebody_added_before_it_was_there_has_the_readers_of_its_file(
+    names: list[str] | None, tmp_path: Path, pipeline: Pipeline
+) -> None:
+    path = pdf(tmp_path, "one")
+    index(pipeline, path, HR)
+    pipeline.restricted(["user:bob"]).add(Document(f"{path}#page=2", text="mine", readers=names))
+    pdf(tmp_path, "one", "two")
+    index(pipeline, path)
+    [page] = pipeline.get(f"{path}#page=2")
+    assert (page.text, page.readers and page.readers & {"user:bob", "*"}) == ("two", frozenset())
+
+
 def test_a_change_of_readers_on_a_page_or_the_file_is_one_of_the_file(tmp_path: Path, pipeline: Pipeline) -> None:
     path = pdf(tmp_path, "one", "two")
     index(pipeline, path)

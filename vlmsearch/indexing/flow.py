@@ -70,6 +70,7 @@ from vlmsearch.types import (
     check_metadata,
     check_types,
     encodes_images,
+    file_of_part,
     is_id,
     local_image,
     part_of,
@@ -417,7 +418,9 @@ class Flow:
             self._under_way.update(latest.keys())
         with querying(self._store.name, "stamps"):
             known = self._store.stamps(usable)  # after that: what is not under way any more is in the store
-        latest |= self._inheriting({id: latest[id] for id in usable if id not in known})
+        latest |= self._inheriting(
+            {id: latest[id] for id in usable if id not in known or _is_read(latest[id], known[id])}
+        )
         return [(item, known.get(id), id in again) for id, item in latest.items()]
 
     def _examine_later(self, workers: ThreadPoolExecutor, known: Sequence[Known]) -> None:
@@ -841,6 +844,12 @@ def _portions(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
 def _is_plain(item: SourceDocument) -> bool:
     """Return whether an input is a whole file without parts, which its kind may have."""
     return item.source == item.document.id and not item.digest and kind_of(item.source) is not None
+
+
+def _is_read(item: Input, known: Stamp) -> bool:
+    """Return whether a part of a file comes from that file, and the index has one that a writer made."""
+    is_part = isinstance(item, SourceDocument) and item.source == file_of_part(item.document.id) != item.document.id
+    return is_part and known.source != item.source
 
 
 def _image_bytes(item: Input) -> int:
