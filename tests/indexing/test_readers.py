@@ -197,6 +197,26 @@ def test_cells_of_csv_name_readers(tmp_path: Path, pipeline: Pipeline) -> None:
     assert pipeline.get("6")[0].metadata["readers"] == 5
 
 
+def test_a_row_without_readers_keeps_those_of_the_row_before_it(pipeline: Pipeline) -> None:
+    first, between = Document("a", text="a dog", readers=HR), [Document(str(n), text="a cat") for n in range(600)]
+    pipeline.add([first, Document("a", text="a dog again")])
+    assert (readers(pipeline), pipeline.get("a")[0].text) == ({"a": HR}, "a dog again")
+    pipeline.delete("a")
+    pipeline.add([first, *between, Document("a", text="a dog again"), *between])
+    assert pipeline.get("a")[0].readers == HR
+    pipeline.add([first, Document("a", text="a dog again", readers=["*"])])
+    assert pipeline.get("a")[0].readers is None
+
+
+def test_a_file_that_cannot_be_used_for_a_while_has_its_readers_afterwards(tmp_path: Path, pipeline: Pipeline) -> None:
+    (tmp_path / "b.txt").write_text("a cat")
+    for text in ("a dog", "", "a dog"):
+        (tmp_path / "a.txt").write_text(text)
+        index(pipeline, tmp_path, HR if not len(pipeline) else None)
+        assert readers(pipeline)["a.txt"] == HR
+        assert [Path(reject.id).name for reject in pipeline.rejects()] == ["a.txt"] * (not text)
+
+
 def pdf(tmp_path: Path, *pages: str) -> Path:
     return write_pdf(tmp_path / "a.pdf", pages)
 
