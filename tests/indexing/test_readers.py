@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from collections.abc import Collection
 from pathlib import Path
 
@@ -130,12 +132,17 @@ def test_front_matter_names_readers_unless_others_are_given(
         "---\nreaders: group:hr\nA dog.",
         "+++\nreaders = [\n+++\nA dog.",
         '+++\n[readers]\ngroup = "hr"\n+++\nA dog.',
+        "\n---\nreaders: group:hr\n---\nA dog.",
+        "---\rreaders: group:hr\r---\rA dog.",
+        f"---\ntitle: {'x' * 2**15}\nreaders: group:hr\n---\nA dog.",
+        "---\n? readers\n: [group:hr]\n: more\n---\nA dog.",
+        "---\nhr: &hr {readers: [group:hr]}\n<<: *hr\n---\nA dog.",
     ],
 )
 def test_readers_in_front_matter_that_cannot_be_read_open_nothing(
     text: str, tmp_path: Path, pipeline: Pipeline
 ) -> None:
-    (tmp_path / "a.md").write_text(text)
+    (tmp_path / "a.md").write_text(text, newline="")
     (tmp_path / "b.md").write_text("---\ntitle: 'open\n---\nReaders: all")
     report = index(pipeline, tmp_path)
     [reject] = report.rejects
@@ -168,6 +175,23 @@ def test_rows_of_json_lines_name_readers(tmp_path: Path, pipeline: Pipeline) -> 
     assert set(readers(pipeline).values()) == {frozenset({"user:bob"})}
 
 
+@pytest.mark.parametrize(
+    "extra",
+    [{"a.json": '{"readers": ["group:hr"],}'}, {"a.json": "{}", "a.more.json": '{"readers": ["group:hr"]}'}],
+)
+def test_readers_in_json_of_a_tar_that_is_not_read_open_nothing(
+    extra: dict[str, str], tmp_path: Path, pipeline: Pipeline
+) -> None:
+    with tarfile.open(tmp_path / "rows.tar", "w") as tar:
+        for name, text in {"a.txt": "a dog", **extra, "b.txt": "a cat", "b.json": "{,}"}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    [reject] = index(pipeline, tmp_path / "rows.tar").rejects
+    assert "names 'readers': let it be JSON, and the only one" in reject.message
+    assert readers(pipeline) == {"b": None}
+
+
 @pytest.mark.parametrize("kind", [pa.null(), pa.int64(), pa.string()])
 def test_an_empty_list_of_any_type_in_parquet_is_nobody(kind: pa.DataType, tmp_path: Path, pipeline: Pipeline) -> None:
     columns = {"id": ["a", "b"], "text": ["a dog", "a cat"], "readers": pa.array([[], None], pa.list_(kind))}
@@ -190,7 +214,7 @@ def test_cells_of_csv_name_readers(tmp_path: Path, pipeline: Pipeline) -> None:
         "5": NOBODY,
     }
     lines = [f"{number},a dog,{cell}" for number, cell in enumerate(cells)]
-    (tmp_path / "rows.csv").write_text("\n".join(["id,text,readers", *lines, 'bad,a dog,"[""group:hr"', "bad,a,[1]"]))
+    (tmp_path / "rows.csv").write_text("\n".join(["id,text,readers ", *lines, 'bad,a dog,"[""group:hr"', "bad,a,[1]"]))
     report = index(pipeline, tmp_path / "rows.csv")
     assert ["'readers' is a name or a list of names" in reject.message for reject in report.rejects] == [True, True]
     assert readers(pipeline) == {str(number): names for number, names in enumerate(cells.values())}
