@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from collections.abc import Collection
 from pathlib import Path
 
@@ -130,12 +132,17 @@ def test_front_matter_names_readers_unless_others_are_given(
         "---\nreaders: group:hr\nA dog.",
         "+++\nreaders = [\n+++\nA dog.",
         '+++\n[readers]\ngroup = "hr"\n+++\nA dog.',
+        "\n---\nreaders: group:hr\n---\nA dog.",
+        "---\rreaders: group:hr\r---\rA dog.",
+        f"---\ntitle: {'x' * 2**15}\nreaders: group:hr\n---\nA dog.",
+        "---\n? readers\n: [group:hr]\n: more\n---\nA dog.",
+        "---\nhr: &hr {readers: [group:hr]}\n<<: *hr\n---\nA dog.",
     ],
 )
 def test_readers_in_front_matter_that_cannot_be_read_open_nothing(
     text: str, tmp_path: Path, pipeline: Pipeline
 ) -> None:
-    (tmp_path / "a.md").write_text(text)
+    (tmp_path / "a.md").write_text(text, newline="")
     (tmp_path / "b.md").write_text("---\ntitle: 'open\n---\nReaders: all")
     report = index(pipeline, tmp_path)
     [reject] = report.rejects
@@ -168,6 +175,23 @@ def test_rows_of_json_lines_name_readers(tmp_path: Path, pipeline: Pipeline) -> 
     assert set(readers(pipeline).values()) == {frozenset({"user:bob"})}
 
 
+@pytest.mark.parametrize(
+    "extra",
+    [{"a.json": '{"readers": ["group:hr"],}'}, {"a.json": "{}", "a.more.json": '{"readers": ["group:hr"]}'}],
+)
+def test_readers_in_json_of_a_tar_that_is_not_read_open_nothing(
+    extra: dict[str, str], tmp_path: Path, pipeline: Pipeline
+) -> None:
+    with tarfile.open(tmp_path / "rows.tar", "w") as tar:
+        for name, text in {"a.txt": "a dog", **extra, "b.txt": "a cat", "b.json": "{,}"}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    [reject] = index(pipeline, tmp_path / "rows.tar").rejects
+    assert "names 'readers': let it be JSON, and the only one" in reject.message
+    assert readers(pipeline) == {"b": None}
+
+
 @pytest.mark.parametrize("kind", [pa.null(), pa.int64(), pa.string()])
 def test_an_empty_list_of_any_type_in_parquet_is_nobody(kind: pa.DataType, tmp_path: Path, pipeline: Pipeline) -> None:
     columns = {"id": ["a", "b"], "text": ["a dog", "a cat"], "readers": pa.array([[], None], pa.list_(kind))}
@@ -190,11 +214,31 @@ def test_cells_of_csv_name_readers(tmp_path: Path, pipeline: Pipeline) -> None:
         "5": NOBODY,
     }
     lines = [f"{number},a dog,{cell}" for number, cell in enumerate(cells)]
-    (tmp_path / "rows.csv").write_text("\n".join(["id,text,readers", *lines, 'bad,a dog,"[""group:hr"', "bad,a,[1]"]))
+    (tmp_path / "rows.csv").write_text("\n".join(["id,text,readers ", *lines, 'bad,a dog,"[""group:hr"', "bad,a,[1]"]))
     report = index(pipeline, tmp_path / "rows.csv")
     assert ["'readers' is a name or a list of names" in reject.message for reject in report.rejects] == [True, True]
     assert readers(pipeline) == {str(number): names for number, names in enumerate(cells.values())}
     assert pipeline.get("6")[0].metadata["readers"] == 5
+
+
+def test_a_row_without_readers_keeps_those_of_the_row_before_it(pipeline: Pipeline) -> None:
+    first, between = Document("a", text="a dog", readers=HR), [Document(str(n), text="a cat") for n in range(600)]
+    pipeline.add([first, Document("a", text="a dog again")])
+    assert (readers(pipeline), pipeline.get("a")[0].text) == ({"a": HR}, "a dog again")
+    pipeline.delete("a")
+    pipeline.add([first, *between, Document("a", text="a dog again"), *between])
+    assert pipeline.get("a")[0].readers == HR
+    pipeline.add([first, Document("a", text="a dog again", readers=["*"])])
+    assert pipeline.get("a")[0].readers is None
+
+
+def test_a_file_that_cannot_be_used_for_a_while_has_its_readers_afterwards(tmp_path: Path, pipeline: Pipeline) -> None:
+    (tmp_path / "b.txt").write_text("a cat")
+    for text in ("a dog", "", "a dog"):
+        (tmp_path / "a.txt").write_text(text)
+        index(pipeline, tmp_path, HR if not len(pipeline) else None)
+        assert readers(pipeline)["a.txt"] == HR
+        assert [Path(reject.id).name for reject in pipeline.rejects()] == ["a.txt"] * (not text)
 
 
 def pdf(tmp_path: Path, *pages: str) -> Path:
@@ -262,6 +306,19 @@ def test_a_page_that_is_added_alone_has_the_readers_of_its_file(tmp_path: Path, 
     index(pipeline, path, HR)
     pipeline.add([Document(f"{path}#page=2", text="two"), Document(f"{path}#page=3", text="three", readers=["*"])])
     assert readers(pipeline) == {"a.pdf": HR, "a.pdf#page=1": HR, "a.pdf#page=2": HR, "a.pdf#page=3": None}
+
+
+@pytest.mark.parametrize("names", [None, ["user:bob"]])
+def test_a_page_that_somebody_added_before_it_was_there_has_the_readers_of_its_file(
+    names: list[str] | None, tmp_path: Path, pipeline: Pipeline
+) -> None:
+    path = pdf(tmp_path, "one")
+    index(pipeline, path, HR)
+    pipeline.restricted(["user:bob"]).add(Document(f"{path}#page=2", text="mine", readers=names))
+    pdf(tmp_path, "one", "two")
+    index(pipeline, path)
+    [page] = pipeline.get(f"{path}#page=2")
+    assert (page.text, page.readers and page.readers & {"user:bob", "*"}) == ("two", frozenset())
 
 
 def test_a_change_of_readers_on_a_page_or_the_file_is_one_of_the_file(tmp_path: Path, pipeline: Pipeline) -> None:

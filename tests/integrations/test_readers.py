@@ -121,3 +121,17 @@ def test_bytes_of_a_hidden_document_stay_where_another_of_its_id_is_refused(pipe
             [FrameworkDocument("bytes", "a dog", data=b"some bytes", mime_type="text/plain")]
         )
     assert file.read_bytes() == b"some bytes"
+
+
+@pytest.mark.parametrize("is_beside", [True, False])
+def test_metadata_name_no_file_of_another(pipeline: Pipeline, tmp_path: Path, *, is_beside: bool) -> None:
+    index, other = FrameworkIndex(pipeline, image_folder=tmp_path / "files"), tmp_path / "other.txt"
+    index.write([FrameworkDocument("bytes", "a dog", {"readers": ["user:bob"]}, data=b"1", mime_type="text/plain")])
+    other.write_text("of somebody else")
+    [file] = (tmp_path / "files").iterdir()
+    named = file.name if is_beside else str(other)
+    pipeline.restricted(["user:ann"]).add(Document("mine", text="a dog", metadata={"_json": f'{{"data": "{named}"}}'}))
+    assert [document.file_bytes for document in index.get(["mine", "bytes"])] == [None, b"1"]
+    index.delete(["mine"])
+    assert file.exists()
+    assert other.exists()

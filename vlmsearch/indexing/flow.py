@@ -70,6 +70,7 @@ from vlmsearch.types import (
     check_metadata,
     check_types,
     encodes_images,
+    file_of_part,
     is_id,
     local_image,
     part_of,
@@ -410,14 +411,18 @@ class Flow:
 
         With it comes whether another one is under way.
         """
-        latest = {id_of(item): item for item in group}
+        latest = dict[str, Input]()
+        for item in group:
+            latest[id_of(item)] = _with_readers_of(latest.get(id_of(item)), item)
         usable = [id for id, item in latest.items() if isinstance(item, SourceDocument) and is_id(id)]
         with self._counting:
             again = {id for id in latest if self._under_way[id]}
             self._under_way.update(latest.keys())
         with querying(self._store.name, "stamps"):
             known = self._store.stamps(usable)  # after that: what is not under way any more is in the store
-        latest |= self._inheriting({id: latest[id] for id in usable if id not in known})
+        latest |= self._inheriting(
+            {id: latest[id] for id in usable if id not in known or _is_read(latest[id], known[id])}
+        )
         return [(item, known.get(id), id in again) for id, item in latest.items()]
 
     def _examine_later(self, workers: ThreadPoolExecutor, known: Sequence[Known]) -> None:
@@ -475,7 +480,8 @@ class Flow:
                 ready = [outcome for outcome in examined if isinstance(outcome, Ready)]
                 encoded, rejects = encode(self._encoder, ready)
                 bad = {reject.id for reject in rejects}
-                records.update((record.document.id, record) for record in encoded)
+                before = {id: record.document.metadata for id, record in records.items()}
+                records.update((record.document.id, record) for record in keep_readers(encoded, before))
                 outcomes += [o for o in examined if not (isinstance(o, Ready) and o.document.id in bad)]
                 outcomes += rejects
                 rows = len(outcomes) + sum(len(record.passages) for record in records.values())
@@ -727,10 +733,16 @@ class Saver:
                 raise InvalidInputError(outcome.code, f"{outcome.message} (and nothing after it was indexed: strict)")
 
     def _note_rejects(self, rejects: Sequence[Reject]) -> None:
-        """Put new rejects on the list; documents whose content went bad are deleted."""
+        """Put new rejects on the list; documents whose content went bad are deleted.
+
+        One that has readers stays, as nothing else would know them when its content can be used again.
+        """
         new = [reject for reject in rejects if self.rejects.get(reject.id) != reject and is_id(reject.id)]
         if new:
-            self._store.delete([reject.id for reject in new if reject.code != "unreadable"])
+            bad = [reject.id for reject in new if reject.code != "unreadable"]
+            whole = [id for id in bad if part_of(id) is None]  # parts have those of their file when they come back
+            read = {document.id for document in self._store.get(whole) if READERS in document.metadata}
+            self._store.delete([id for id in bad if id not in read])
             self._reject_list.reject(new)  # last, since an input on the list is not examined again
             self.rejects.update((reject.id, reject) for reject in new)
 
@@ -841,6 +853,23 @@ def _portions(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
 def _is_plain(item: SourceDocument) -> bool:
     """Return whether an input is a whole file without parts, which its kind may have."""
     return item.source == item.document.id and not item.digest and kind_of(item.source) is not None
+
+
+def _with_readers_of(before: Input | None, item: Input) -> Input:
+    """Return an input that names no readers with those of the one before it."""
+    if not isinstance(before, SourceDocument) or not isinstance(item, SourceDocument):
+        return item
+    readers = _without_readers(before)[1]
+    metadata = item.document.metadata
+    is_silent = readers is not None and isinstance(metadata, Mapping) and READERS not in metadata
+    return with_readers(item, readers) if is_silent else item  # type: ignore[arg-type]
+
+
+def _is_read(item: Input, known: Stamp) -> bool:
+    """Return whether a file brings a part that the index has from elsewhere."""
+    if not isinstance(item, SourceDocument) or item.source == known.source:
+        return False
+    return item.source == file_of_part(item.document.id) != item.document.id
 
 
 def _image_bytes(item: Input) -> int:

@@ -27,7 +27,7 @@ _MAX_CHARS = 2**15
 _BLOCK = re.compile(r"(?ms)(?:---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n(.*?)^\+\+\+)[ \t]*(?:\r?\n|\Z)\s*")
 _DAY = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[T ].*)?")
 _JOINT = "; "
-_READERS = re.compile(rf"""(?m)(?:^|[,{{])[ \t\['"]*{READERS}['"]*[ \t]*[].:=]""")
+_READERS = re.compile(rf"""(?m)(?:^|[\r,{{?])[ \t\['"]*{READERS}['"]*(?:\s*:|[ \t]*[].=])""")
 """A field of readers, at the beginning of a line or behind another."""
 
 
@@ -43,7 +43,7 @@ def front_matter(text: str) -> tuple[dict[str, MetadataValue], About, str]:
     """
     block = _BLOCK.match(text, 0, _MAX_CHARS)
     if block is None:
-        return {}, About(), _without_readers(text if text.startswith(("---", "+++")) else "") or text
+        return {}, About(), _without_readers(text if text.lstrip().startswith(("---", "+++")) else "") or text
     try:
         fields = _fields((_yaml(block[1]) or {}) if block[2] is None else tomllib.loads(block[2]))
     except (TypeError, ValueError, RecursionError, InvalidInputError):  # that of TOML among them
@@ -62,7 +62,7 @@ def _without_readers(block: str) -> str:
 
     InvalidInputError where it names readers, which may not be lost.
     """
-    if _READERS.search(block, 0, _MAX_CHARS):
+    if _READERS.search(block):
         raise InvalidInputError("invalid", "has front matter with `readers` that cannot be read: give a name or a list")
     return block
 
@@ -88,7 +88,7 @@ def _fields(data: object) -> dict[str, MetadataValue]:
     parts = list(islice(_parts(data, ""), MAX_METADATA_KEYS + 1))
     if len(parts) > MAX_METADATA_KEYS:
         raise ValueError("too many parts")
-    if any(name.startswith(f"{READERS}.") for name, _ in parts):
+    if any(name.startswith((f"{READERS}.", f"<<.{READERS}")) for name, _ in parts):  # << has fields of another
         raise TypeError("no names")
     for name, value in parts:
         if value is not None and value not in ("", "~", "null"):

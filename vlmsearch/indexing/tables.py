@@ -238,6 +238,8 @@ def _sample(tar: tarfile.TarFile, members: Iterable[_Member]) -> dict[str, objec
             value = None if is_later or not column else _content(tar, member, column)
         except InvalidInputError as exc:
             value, error = None, InvalidInputError(exc.code, f"{member.name}: {exc}")
+        if column == "json" and value is None and f'"{READERS}"'.encode() in (_content(tar, member, "image") or b""):
+            raise InvalidInputError("invalid", f"{member.name} names {READERS!r}: let it be JSON, and the only one")
         unread[kind if member.isfile() else "link"] += value is None or column in columns
         if value is not None:
             columns[column], counts[column] = value, len(endings)
@@ -256,7 +258,7 @@ def _sample(tar: tarfile.TarFile, members: Iterable[_Member]) -> dict[str, objec
     return dict(with_unread({**rest, **labels, "text": text, "image": image}, +unread))
 
 
-def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, column: str) -> object:
+def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, column: str) -> Any:
     """Return what is in a member, as its column has it; None for a link."""
     limit = MAX_FILE_BYTES if column == "image" else MAX_ROW_CHARS
     if member.size > limit:
@@ -303,7 +305,7 @@ def _csv_rows(table: str, file: TextIO, head: DecodedText, columns: Columns) -> 
     reader = csv.reader(cleared, delimiter=delimiter, **quoting)
     unread = {UNCERTAIN: 1} if UNCERTAIN in head.unread else {}
     try:
-        header = next(filter(None, reader), [])
+        header = [READERS if name.strip() == READERS else name for name in next(filter(None, reader), [])]
         _check_header(table, header, columns)
         lines.clear()
         for cells in filter(None, reader):

@@ -13,6 +13,7 @@ import json
 import math
 import mimetypes
 import os
+import re
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -71,6 +72,8 @@ EMBEDDING = Field("embedding", "text")
 """The field of vectors that were made elsewhere."""
 JSON_KEY = "_json"
 """The key of the metadata under which everything is that no other key can hold."""
+_FILE_NAME = re.compile(r"[0-9a-f]{32}-[0-9a-f]{32}(?:\.[\w.+-]+)?", re.ASCII)
+"""Names of files of bytes: digests of the id and of the bytes, with the ending of their kind."""
 _PAGE = 500
 """Documents that are read or written at a time."""
 _SIGNS = {
@@ -368,9 +371,8 @@ class FrameworkIndex(Closable):
                     f"{document.id!r} has {len(document.data):,} bytes of data, which an index does not hold: give "
                     "`image_folder`, where they are kept, or the path of a file in place of them"
                 )
-            digests = [hashlib.sha256(part).hexdigest()[:32] for part in (document.id.encode(), document.data)]
             kind = document.mime_type or f"image/{format_of(document.data).lower()}"
-            name = "-".join(digests) + (mimetypes.guess_extension(kind) or "")
+            name = f"{_short(document.id)}-{_short(document.data)}" + (mimetypes.guess_extension(kind) or "")
             if not (self._folder / name).exists():  # which a document may have that cannot be read here
                 files.add(self._folder / name)
             replace_file(self._folder / name, document.data)
@@ -648,7 +650,7 @@ def unpack(document: Document, image_folder: Path | None = None, passage: Passag
         place = {"document_id": of, "passage": passage.number, "heading": passage.heading}
         place |= {"start_index": passage.start, "end_index": passage.end}
     others = _unpack_json(metadata.pop(JSON_KEY, None))
-    name, image = others.get("data", ""), document.image
+    name, image = _file_name(document, others.get("data")), document.image
     is_image = bool(name) and isinstance(image, Path) and image.name == name
     file = image if is_image else image_folder / name if name and image_folder is not None else None
     return FrameworkDocument(
@@ -826,6 +828,16 @@ def _pack(flat: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata that an index keeps."""
     parts = {key: value for key, value in others.items() if value}
     return {**flat, JSON_KEY: json.dumps(parts, ensure_ascii=False, default=_json_value)} if parts else dict(flat)
+
+
+def _file_name(document: Document, name: object) -> str:
+    """Return the name of the file of a document's bytes; "" for that of another."""
+    is_own = isinstance(name, str) and _FILE_NAME.fullmatch(name) and name[:32] == _short(document_of(document.id))
+    return str(name) if is_own else ""
+
+
+def _short(data: str | bytes) -> str:
+    return hashlib.sha256(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data).hexdigest()[:32]
 
 
 def _unpack_json(packed: object) -> dict[str, Any]:
