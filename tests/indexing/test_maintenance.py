@@ -20,6 +20,7 @@ from vlmsearch.stores.base import CheckReport
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.chroma.vectors import VectorRows
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
+from vlmsearch.stores.rows import StoredReaders
 from vlmsearch.stores.writers import this_process
 
 
@@ -157,11 +158,11 @@ def test_a_document_stays_whole_when_another_process_writes_it_meanwhile(
         store.upsert(old)
         commit = store._name
 
-        def others_first(records: Sequence[Record], version: str) -> None:
+        def others_first(records: Sequence[Record], version: str, readers: StoredReaders) -> None:
             other.upsert(new)
             ids = [record.document.id for record in records]
             other.delete(ids) if meanwhile == "delete" else other.upsert(old)
-            commit(records, version)
+            commit(records, version, readers)
 
         monkeypatch.setattr(store, "_name", others_first)
         store.upsert(new)

@@ -112,9 +112,9 @@ CLIPPED = "np.clip(vectors @ np.array(list(rows.values())).T, -1, 1)"
 PASSES = "(where is None or where.matches(record.document.metadata))"
 LOCKED = """        with self._lock:
             stored = {id: record.document.metadata for id, record in self._records.items()}
-            kept = {record.document.id: copied(record) for record in keep_readers(records, stored)}
+            written = {record.document.id: copied(record) for record in keep_readers(records, stored)}
 """
-WRITE = "            self._records = {**self._records, **kept}"
+WRITE = "            self._records = {**self._records, **written}"
 ROW_PASSES = "return where is None or where.matches(row.document.metadata)"
 CHANGED = "changed_records(self.records([change.document.id for change in changes]), changes)"
 THERE = "return [replace(copied(records[id]), fingerprint=made_by) for id in ids if id in records]"
@@ -163,7 +163,7 @@ FAULTS: list[tuple[str, str, str, str, str]] = [
         "writes without a lock",
         LOCKED + WRITE,
         LOCKED.replace("with self._lock", "if True") + """        import time
-        for id, record in kept.items():
+        for id, record in written.items():
             self._records = {**self._records, id: record}
             time.sleep(0.001)""",
         "several_writers_lose_nothing",
@@ -197,14 +197,14 @@ FAULTS: list[tuple[str, str, str, str, str]] = [
         "store",
         "old metadata kept",
         WRITE,
-        "            for id in kept.keys() & self._records.keys():\n"
-        "                document = kept[id].document\n"
+        "            for id in written.keys() & self._records.keys():\n"
+        "                document = written[id].document\n"
         "                metadata = {**self._records[id].document.metadata, **document.metadata}\n"
-        "                kept[id] = replace(kept[id], document=replace(document, metadata=metadata))\n" + WRITE,
+        "                written[id] = replace(written[id], document=replace(document, metadata=metadata))\n" + WRITE,
         "a_record_replaces_all_of_the_old_one",
     ),
     ("store", "numbers as text", "metadata=dict(document.metadata)", "metadata={k: str(v) for k, v in document.metadata.items()}", "a_document_comes_back_as_it_was"),
-    ("store", "first write wins", "{**self._records, **kept}", "{**kept, **self._records}", "a_record_replaces_all_of_the_old_one"),
+    ("store", "first write wins", "{**self._records, **written}", "{**written, **self._records}", "a_record_replaces_all_of_the_old_one"),
     ("store", "bind forgets", "if self._manifest is None:\n            self._manifest", "if True:\n            self._manifest", "binding_again_keeps_everything"),
     # ---- search
     ("store", "not clipped", CLIPPED, "vectors @ np.array(list(rows.values())).T", "no_score_is_beyond_one"),
