@@ -264,6 +264,21 @@ def test_a_change_of_metadata_to_no_readers_is_for_nobody(guarded: GuardedServic
     guarded.send("POST", f"{WHOLE}/documents/delete", by="root", json={"ids": ["closing"]})
 
 
+def test_samples_are_of_those_who_may_read_since_a_change_of_readers(guarded: GuardedService) -> None:
+    def scores(by: str, **headers: str) -> list[float]:
+        form = {"text": "a fox in the fog", "min_score": 0, "like": ["fox"]}
+        answer = guarded.send("POST", f"{WHOLE}/search", by=by, json=form, headers=headers).json()
+        return [match["score"] for match in answer["matches"]]
+
+    documents = [{"id": f"fox{n}" if n else "fox", "text": f"a fox in the fog {n}"} for n in range(30)]
+    guarded.send("POST", f"{WHOLE}/documents", by="root", json={"documents": documents})
+    before = scores("bob")
+    change = {"ids": ["fox1", "fox2"], "set": {"readers": ["group:hr"]}}
+    guarded.send("POST", f"{WHOLE}/documents/metadata", by="root", json=change)
+    assert before != scores("bob") == scores("root", **{HEADER: "user:bob,user:of-a-new-handle"})
+    guarded.send("POST", f"{WHOLE}/documents/delete", by="root", json={"ids": [form["id"] for form in documents]})
+
+
 def test_jobs_are_their_owners(guarded: GuardedService) -> None:
     form = {"kind": "label", "labels": ["dog"], "min_score": 0}
     job = guarded.send("POST", f"{WHOLE}/jobs", by="bob", json=form).json()

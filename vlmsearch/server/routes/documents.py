@@ -38,7 +38,7 @@ from vlmsearch.stores.filter_text import read_filter
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import GalleryPlace, count_documents, documents_after, gallery_after
 from vlmsearch.stores.versions import named_passages
-from vlmsearch.types import Document, IndexReport, Reject, document_of, is_id
+from vlmsearch.types import READERS, Document, IndexReport, Reject, document_of, is_id
 from vlmsearch.wire import ChangedCount, DeletedCount, DocumentPage, Rejects, ValueCount, ValueCounts
 
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["documents"])
@@ -207,8 +207,14 @@ async def change(
     service: ServiceHere, index: WriteIndex, form: Annotated[MetadataForm, Depends(form_of(MetadataForm))]
 ) -> Json:
     """Set and remove keys of documents' metadata. Vectors stay as they are."""
-    store = index.pipeline.store
-    return await service.answer(lambda: ChangedCount(change_metadata(store, form.ids, form.set, form.unset)))
+    return await service.answer(_change, index, form)
+
+
+def _change(index: OpenIndex, form: MetadataForm) -> ChangedCount:
+    changed = change_metadata(index.pipeline.store, form.ids, form.set, form.unset)
+    if READERS in {*form.set, *form.unset}:
+        index.pipeline._forget()  # noqa: SLF001 - restricted handles have other documents now
+    return ChangedCount(changed)
 
 
 @router.get("/rejects", response_model=model_of(Rejects))
