@@ -393,7 +393,8 @@ class Pipeline(Index):
             return DescribeReport()
         with operation("describe"):
             rejects = reject_list_of(judge.store)
-            return Describer(judge.encoder, judge.store, rejects, self.generator, given, self.image_limits).run()
+            parts = judge.encoder, judge.store, rejects, self.generator, given, self.image_limits, self._cache_salt
+            return Describer(*parts).run()
 
     @override
     @verb(verbs.DuplicatesRequest)

@@ -330,13 +330,16 @@ def test_a_prompt_is_cached_for_those_alone_who_read_the_same(tmp_path: Path) ->
         OpenAIServer() as server,
         Pipeline.open(encoder="mock:", store="mock:", generator=f"openai:{server.url}") as pipeline,
     ):
-        pipeline.add([Document("a", text="a red star")])
+        make_scene(1).draw(64).save(tmp_path / "a.png")
+        pipeline.add([Document("a", text="a red star"), Document("b", image=tmp_path / "a.png")])
         for handle in (
             pipeline, pipeline.restricted(["x", "y"]), pipeline.restricted(["y", "x"]), pipeline.restricted(["x"]),
             pipeline.restricted(["x"]).restricted(["y"]),
         ):  # fmt: skip
             handle.ask("What is the red star?")
         salts = [request.get("cache_salt") for request in server.script.requests]
+        assert pipeline.restricted(["x"]).describe().described == 1
+        assert server.script.requests[-1]["cache_salt"] == salts[3]
     assert salts[0] is None
     assert salts[1] == salts[2]
     assert len(set(salts)) == 4
