@@ -16,11 +16,13 @@ import pytest
 from tests.server.test_access import GuardedService
 from tests.support.odd_images import encoded
 from tests.support.openai_server import OpenAIServer
+from tests.support.pdf_files import write_pdf
 from tests.support.scripted_http import Answer, scripted_server
 from tests.support.service import serving
 from vlmsearch import BackendError, ConfigError, Document, Pipeline, RemoteImage, RemotePipeline, connect
 from vlmsearch.client import opened
 from vlmsearch.demo.scenes import make_scene
+from vlmsearch.indexing.items import SourceOptions
 from vlmsearch.principals import HEADER, read_principals
 from vlmsearch.server.app import create_app
 from vlmsearch.server.settings import IndexSettings, ServerSettings
@@ -262,6 +264,23 @@ def test_a_change_of_metadata_to_no_readers_is_for_nobody(guarded: GuardedServic
     guarded.send("POST", f"{WHOLE}/documents/metadata", by="root", json=change)
     assert not any("closing" in ids(guarded, by) for by in ("bob", "hr", "anyone"))
     guarded.send("POST", f"{WHOLE}/documents/delete", by="root", json={"ids": ["closing"]})
+
+
+def test_a_file_is_for_its_readers_also_where_a_page_is_for_everyone(guarded: GuardedService, tmp_path: Path) -> None:
+    path = write_pdf(tmp_path / "a.pdf", ["one", "two"])
+    pipeline = guarded.running.service.indexes["whole"].pipeline
+    pipeline.index(path, options=SourceOptions(readers=HR))
+    page = Document(f"{path}#page=2", text="for all", image=Path(f"{path}#page=2"), readers=["*"])
+    pipeline.add(page)
+    answers = {
+        (by, name): guarded.send("GET", f"{WHOLE}/{name}", by=by, params={"id": page.id}).status_code
+        for by in ("hr", "bob")
+        for name in ("thumbnail", "file")
+    }
+    assert answers == {
+        ("hr", "thumbnail"): 200, ("hr", "file"): 200, ("bob", "thumbnail"): 200, ("bob", "file"): 404
+    }  # fmt: skip
+    pipeline.delete(str(path))
 
 
 def test_samples_are_of_those_who_may_read_since_a_change_of_readers(guarded: GuardedService) -> None:
