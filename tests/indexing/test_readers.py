@@ -308,6 +308,18 @@ def test_a_page_that_is_added_alone_has_the_readers_of_its_file(tmp_path: Path, 
     assert readers(pipeline) == {"a.pdf": HR, "a.pdf#page=1": HR, "a.pdf#page=2": HR, "a.pdf#page=3": None}
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_page_that_is_added_beside_its_file_has_its_readers(order: int, pipeline: Pipeline) -> None:
+    pages = [Document("a.pdf", text="all", readers=HR), Document("a.pdf#page=1", text="one")]
+    others = [Document(str(n), text="a cat") for n in range(600)]
+    pipeline.add([*pages[::order], *others, Document("a.pdf#page=2", text="two")])
+    assert {id: names for id, names in readers(pipeline).items() if id.startswith("a.pdf")} == {
+        "a.pdf": HR,
+        "a.pdf#page=1": HR,
+        "a.pdf#page=2": HR,
+    }
+
+
 @pytest.mark.parametrize("names", [None, ["user:bob"]])
 def test_a_page_that_somebody_added_before_it_was_there_has_the_readers_of_its_file(
     names: list[str] | None, tmp_path: Path, pipeline: Pipeline
