@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -124,6 +125,8 @@ class Pipeline(Index):
         self._opening = threading.Lock()
         self._rerankers: dict[str, Reranker] = {}
         self._restricted: OrderedDict[Filter, RestrictedPipeline] = OrderedDict()
+        self._handles = weakref.WeakSet[RestrictedPipeline]()
+        """All restricted handles that are in use."""
 
     @classmethod
     def open(
@@ -317,7 +320,9 @@ class Pipeline(Index):
 
     def _forget(self) -> None:
         """Look at the index anew at the next search, also through restricted handles: it was written to."""
-        for handle in (self, *self._restricted.copy().values()):
+        with self._opening:
+            handles = [self, *self._handles]
+        for handle in handles:
             handle._backgrounds.forget()  # noqa: SLF001
 
     @override
@@ -332,6 +337,7 @@ class Pipeline(Index):
         with self._opening:
             handle = self._restricted.pop(scope, None) or self._new_handle(scope)
             self._restricted[scope] = handle
+            self._handles.add(handle)
             while len(self._restricted) > _MAX_HANDLES:
                 self._restricted.popitem(last=False)
         return handle
@@ -393,7 +399,8 @@ class Pipeline(Index):
             return DescribeReport()
         with operation("describe"):
             rejects = reject_list_of(judge.store)
-            return Describer(judge.encoder, judge.store, rejects, self.generator, given, self.image_limits).run()
+            parts = judge.encoder, judge.store, rejects, self.generator, given, self.image_limits, self._cache_salt
+            return Describer(*parts).run()
 
     @override
     @verb(verbs.DuplicatesRequest)

@@ -51,5 +51,7 @@ def read_principals(text: str) -> tuple[frozenset[str], ...]:
     """
     if not _SCOPES.fullmatch(text):
         raise ValueError("names are percent-encoded, with a comma between two, such as *,group:hr")
-    names = ([unquote(name, errors="surrogatepass") for name in scope.split(",")] for scope in text.split(";"))
+    names = [[unquote(name, errors="surrogatepass") for name in scope.split(",")] for scope in text.split(";")]
+    if any(len(set(scope)) < len(scope) for scope in names):  # two headers, which a proxy made one of
+        raise ValueError("a name comes twice in a set: several sets have semicolons between them")
     return tuple(frozenset(principal_names(scope)) for scope in names)

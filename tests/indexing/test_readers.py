@@ -308,13 +308,26 @@ def test_a_page_that_is_added_alone_has_the_readers_of_its_file(tmp_path: Path, 
     assert readers(pipeline) == {"a.pdf": HR, "a.pdf#page=1": HR, "a.pdf#page=2": HR, "a.pdf#page=3": None}
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_page_that_is_added_beside_its_file_has_its_readers(order: int, pipeline: Pipeline) -> None:
+    pages = [Document("a.pdf", text="all", readers=HR), Document("a.pdf#page=1", text="one")]
+    others = [Document(str(n), text="a cat") for n in range(600)]
+    pipeline.add([*pages[::order], *others, Document("a.pdf#page=2", text="two")])
+    assert {id: names for id, names in readers(pipeline).items() if id.startswith("a.pdf")} == {
+        "a.pdf": HR,
+        "a.pdf#page=1": HR,
+        "a.pdf#page=2": HR,
+    }
+
+
 @pytest.mark.parametrize("names", [None, ["user:bob"]])
 def test_a_page_that_somebody_added_before_it_was_there_has_the_readers_of_its_file(
     names: list[str] | None, tmp_path: Path, pipeline: Pipeline
 ) -> None:
-    path = pdf(tmp_path, "one")
-    index(pipeline, path, HR)
+    path = tmp_path / "a.pdf"
     pipeline.restricted(["user:bob"]).add(Document(f"{path}#page=2", text="mine", readers=names))
+    pdf(tmp_path, "one")
+    index(pipeline, path, HR)
     pdf(tmp_path, "one", "two")
     index(pipeline, path)
     [page] = pipeline.get(f"{path}#page=2")
@@ -335,6 +348,17 @@ def test_a_change_of_readers_on_a_page_or_the_file_is_one_of_the_file(tmp_path: 
     assert set(readers(pipeline).values()) == {NOBODY}
     with pytest.raises(InvalidInputError, match="string, number, bool or list of strings"):
         change_metadata(pipeline.store, [str(path)], {"readers": {"group": "hr"}})
+
+
+def test_a_writer_is_refused_new_parts_of_a_file_that_it_cannot_read(tmp_path: Path, pipeline: Pipeline) -> None:
+    path = pdf(tmp_path, "one")
+    index(pipeline, path, HR)
+    pipeline.add(Document(f"{path}#page=3", text="three", readers=["user:bob"]))
+    writer, pages = pipeline.restricted(["user:bob"]), [Document(f"{path}#page={n}", text="mine") for n in (2, 3)]
+    with pytest.warns(RejectedDocumentsWarning, match="#page=2' is a part of another document: choose another id"):
+        report = writer.add(pages)
+    assert (report.added, report.updated) == (0, 1)
+    assert {Path(document.id).name for document in writer.documents()} == {"a.pdf#page=3"}
 
 
 def test_a_writer_is_refused_what_it_cannot_read_and_nothing_is_deleted(pipeline: Pipeline) -> None:

@@ -134,6 +134,17 @@ def test_readers_are_given_and_change_without_encoding(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("cluster")
+def test_a_page_has_the_readers_of_its_file(tmp_path: Path) -> None:
+    store, rows = f"sqlite:{tmp_path}/index", tmp_path / "rows.jsonl"
+    with Pipeline.open(encoder="mock:", store=store) as pipeline:
+        pipeline.add(Document("a.pdf", text="all", readers=["group:hr"]))
+    rows.write_text('{"id": "a.pdf#page=1", "text": "one"}')
+    index(rows, encoder="mock:", store=store)
+    with open_store(store) as opened:
+        assert opened.get(["a.pdf#page=1"])[0].readers == frozenset({"group:hr"})
+
+
+@pytest.mark.usefixtures("cluster")
 def test_object_storage_is_read_by_the_workers(tmp_path: Path) -> None:
     sources = make_sources(tmp_path)
     url = put_folder(tmp_path, "ray")

@@ -123,6 +123,20 @@ def test_bytes_of_a_hidden_document_stay_where_another_of_its_id_is_refused(pipe
     assert file.read_bytes() == b"some bytes"
 
 
+def test_a_page_with_a_given_vector_has_the_readers_of_its_file() -> None:
+    with FrameworkIndex("mock:", dim=2) as index:
+        for fragments in (("", "#page=1"), ("#page=2",), ("#page=1",)):
+            index.write(
+                [
+                    FrameworkDocument(
+                        f"a.pdf{name}", "a dog", {} if name else {"readers": ["group:hr"]}, embedding=[1, 0]
+                    )
+                    for name in fragments
+                ]
+            )
+        assert [document.metadata for document in index.find()] == [{"readers": ["group:hr"]}] * 3
+
+
 @pytest.mark.parametrize("is_beside", [True, False])
 def test_metadata_name_no_file_of_another(pipeline: Pipeline, tmp_path: Path, *, is_beside: bool) -> None:
     index, other = FrameworkIndex(pipeline, image_folder=tmp_path / "files"), tmp_path / "other.txt"

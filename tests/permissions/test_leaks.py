@@ -272,6 +272,19 @@ def test_the_last_handles_are_kept(whole: Pipeline) -> None:
     assert len(first) == 9
 
 
+def test_a_handle_that_is_in_use_takes_new_samples_also_where_others_are_kept(whole: Pipeline) -> None:
+    def scores(handle: Pipeline) -> list[float]:
+        return [match.score for match in handle.search("a fox in the fog", like=["fox"], min_score=0)]
+
+    whole.add([Document(f"fox{n}" if n else "fox", text=f"a fox in the fog {n}") for n in range(30)])
+    handle = whole.restricted(["user:bob"])
+    before = scores(handle)
+    for n in range(64):
+        whole.restricted([f"user:{n}"])
+    whole.add([Document(f"fox{n}", text=f"a fox in the fog {n}", readers=["group:hr"]) for n in (1, 2)])
+    assert before != scores(handle) == scores(whole.restricted(["user:new"]))
+
+
 def test_a_handle_follows_the_index_to_another_model(tmp_path: Path) -> None:
     old, new = MockEncoder(), MockEncoder(neighbours={"pay": ["map"]})
     url = f"sqlite:{tmp_path / 'index'}"

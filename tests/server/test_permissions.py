@@ -16,11 +16,13 @@ import pytest
 from tests.server.test_access import GuardedService
 from tests.support.odd_images import encoded
 from tests.support.openai_server import OpenAIServer
+from tests.support.pdf_files import write_pdf
 from tests.support.scripted_http import Answer, scripted_server
 from tests.support.service import serving
 from vlmsearch import BackendError, ConfigError, Document, Pipeline, RemoteImage, RemotePipeline, connect
 from vlmsearch.client import opened
 from vlmsearch.demo.scenes import make_scene
+from vlmsearch.indexing.items import SourceOptions
 from vlmsearch.principals import HEADER, read_principals
 from vlmsearch.server.app import create_app
 from vlmsearch.server.settings import IndexSettings, ServerSettings
@@ -209,7 +211,7 @@ def test_the_header_narrows_and_never_widens(guarded: GuardedService) -> None:
     assert ids(guarded, "bob", **{HEADER: "group:hr,user:ann"}) == {"a", "b", "c"}
     assert ids(guarded, "anyone", **{HEADER: "group:hr,user:bob"}) == {"a", "c"}
     assert ids(guarded, "root", **{HEADER: "user:bob;group:none"}) == {"a", "c"}
-    for wrong in ("", ",", "a,", "a, b", "a;;b", "%zz", "a b", ";".join("a" * 11), "a" * 300, "%0A"):
+    for wrong in ("", ",", "a,", "a, b", "a;;b", "%zz", "a b", ";".join("a" * 11), "a" * 300, "%0A", "*,a,*,b"):
         answer = guarded.send("GET", f"{WHOLE}/documents", by="root", headers={HEADER: wrong})
         assert answer.status_code == 400, wrong
         assert answer.json()["error"]["param"] == HEADER
@@ -264,6 +266,38 @@ def test_a_change_of_metadata_to_no_readers_is_for_nobody(guarded: GuardedServic
     guarded.send("POST", f"{WHOLE}/documents/delete", by="root", json={"ids": ["closing"]})
 
 
+def test_a_file_is_for_its_readers_also_where_a_page_is_for_everyone(guarded: GuardedService, tmp_path: Path) -> None:
+    path = write_pdf(tmp_path / "a.pdf", ["one", "two"])
+    pipeline = guarded.running.service.indexes["whole"].pipeline
+    pipeline.index(path, options=SourceOptions(readers=HR))
+    page = Document(f"{path}#page=2", text="for all", image=Path(f"{path}#page=2"), readers=["*"])
+    pipeline.add(page)
+    answers = {
+        (by, name): guarded.send("GET", f"{WHOLE}/{name}", by=by, params={"id": page.id}).status_code
+        for by in ("hr", "bob")
+        for name in ("thumbnail", "file")
+    }
+    assert answers == {
+        ("hr", "thumbnail"): 200, ("hr", "file"): 200, ("bob", "thumbnail"): 200, ("bob", "file"): 404
+    }  # fmt: skip
+    pipeline.delete(str(path))
+
+
+def test_samples_are_of_those_who_may_read_since_a_change_of_readers(guarded: GuardedService) -> None:
+    def scores(by: str, **headers: str) -> list[float]:
+        form = {"text": "a fox in the fog", "min_score": 0, "like": ["fox"]}
+        answer = guarded.send("POST", f"{WHOLE}/search", by=by, json=form, headers=headers).json()
+        return [match["score"] for match in answer["matches"]]
+
+    documents = [{"id": f"fox{n}" if n else "fox", "text": f"a fox in the fog {n}"} for n in range(30)]
+    guarded.send("POST", f"{WHOLE}/documents", by="root", json={"documents": documents})
+    before = scores("bob")
+    change = {"ids": ["fox1", "fox2"], "set": {"readers": ["group:hr"]}}
+    guarded.send("POST", f"{WHOLE}/documents/metadata", by="root", json=change)
+    assert before != scores("bob") == scores("root", **{HEADER: "user:bob,user:of-a-new-handle"})
+    guarded.send("POST", f"{WHOLE}/documents/delete", by="root", json={"ids": [form["id"] for form in documents]})
+
+
 def test_jobs_are_their_owners(guarded: GuardedService) -> None:
     form = {"kind": "label", "labels": ["dog"], "min_score": 0}
     job = guarded.send("POST", f"{WHOLE}/jobs", by="bob", json=form).json()
@@ -315,13 +349,16 @@ def test_a_prompt_is_cached_for_those_alone_who_read_the_same(tmp_path: Path) ->
         OpenAIServer() as server,
         Pipeline.open(encoder="mock:", store="mock:", generator=f"openai:{server.url}") as pipeline,
     ):
-        pipeline.add([Document("a", text="a red star")])
+        make_scene(1).draw(64).save(tmp_path / "a.png")
+        pipeline.add([Document("a", text="a red star"), Document("b", image=tmp_path / "a.png")])
         for handle in (
             pipeline, pipeline.restricted(["x", "y"]), pipeline.restricted(["y", "x"]), pipeline.restricted(["x"]),
             pipeline.restricted(["x"]).restricted(["y"]),
         ):  # fmt: skip
             handle.ask("What is the red star?")
         salts = [request.get("cache_salt") for request in server.script.requests]
+        assert pipeline.restricted(["x"]).describe().described == 1
+        assert server.script.requests[-1]["cache_salt"] == salts[3]
     assert salts[0] is None
     assert salts[1] == salts[2]
     assert len(set(salts)) == 4

@@ -26,7 +26,7 @@ from vlmsearch._util.strict_json import parse_json
 from vlmsearch.answers.prompts import Prompt
 from vlmsearch.answers.sources import make_source
 from vlmsearch.errors import BackendError, BackendUnavailableError, ConfigError, InvalidInputError, RejectCode, one_line
-from vlmsearch.generators.base import Generator, Picture, SeesPictures
+from vlmsearch.generators.base import GenerationOptions, Generator, Picture, SeesPictures
 from vlmsearch.generators.thoughts import text_of
 from vlmsearch.indexing.image_text import with_description_mark
 from vlmsearch.indexing.options import FIELD_TYPES, DescribeRequest
@@ -99,6 +99,7 @@ class Describer:
         generator: A generator that sees.
         options: How.
         image_limits: Limits of images.
+        cache_salt: Name of those who share what a server keeps of prompts.
 
     Raises:
         ConfigError: The generator does not see.
@@ -112,6 +113,7 @@ class Describer:
         generator: Generator,
         options: DescribeRequest,
         image_limits: ImageLimits = DEFAULT_LIMITS,
+        cache_salt: str | None = None,
     ) -> None:
         if not isinstance(generator, SeesPictures) or not generator.max_pictures:
             raise ConfigError(
@@ -121,6 +123,7 @@ class Describer:
         self._encoder, self._store, self._reject_list = encoder, store, reject_list
         self._generator: Generator = generator
         self._options, self._image_limits = options, image_limits
+        self._generation = GenerationOptions(cache_salt=cache_salt)
         condition = options.condition
         self._condition: Filter | None = condition
         self._key = FIELDS_BY if options.fields else DESCRIBED_BY
@@ -242,7 +245,7 @@ class Describer:
         """Return the answer of the generator, which is asked as `Pipeline.ask` asks about a source."""
         source = make_source(1, Match(replace(document, text=None), 1.0, {}), Picture(image))
         parts = Prompt(self._options.question, (source,), ((0, 1),)).parts
-        text = text_of(self._generator.answer(parts, on_usage=tokens.append))
+        text = text_of(self._generator.answer(parts, self._generation, on_usage=tokens.append))
         if len(text) > _MAX_CHARS:
             raise InvalidInputError("too_long", f"the answer has more than {_MAX_CHARS:,} characters")
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # pieces may cut a pair

@@ -218,6 +218,8 @@ class Flow:
         """The parts of each file that were on the reject list before the run."""
         self._replaced: dict[str, set[str]] = {}
         """The files that were in the index, each with the present ids of its parts."""
+        self._given_readers: dict[str, frozenset[str] | None] = {}
+        """The readers that documents of whole files name which come without their file, by id."""
         self._held: list[SourceDocument | Reject] = []
         """The documents of whole files that have parts.
 
@@ -381,7 +383,7 @@ class Flow:
         for id, (item, file) in files.items():
             # what is added without a file has its readers alone: reading all ids is too much for each call
             parts = self._readers_of_parts.get(file) if item.source and file in self._files_of_parts else None
-            readers = _common(whole.get(file), parts)
+            readers = _common(_common(whole.get(file), self._given_readers.get(file)), parts)
             inheriting[id] = item if readers is None else with_readers(item, reader_names(readers))
         return inheriting
 
@@ -414,7 +416,9 @@ class Flow:
         latest = dict[str, Input]()
         for item in group:
             latest[id_of(item)] = _with_readers_of(latest.get(id_of(item)), item)
-        usable = [id for id, item in latest.items() if isinstance(item, SourceDocument) and is_id(id)]
+        documents = {id: item for id, item in latest.items() if isinstance(item, SourceDocument) and is_id(id)}
+        usable = list(documents)
+        self._given_readers |= {id: item.document.readers for id, item in documents.items() if _names_readers(item)}
         with self._counting:
             again = {id for id in latest if self._under_way[id]}
             self._under_way.update(latest.keys())
@@ -853,6 +857,12 @@ def _portions(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
 def _is_plain(item: SourceDocument) -> bool:
     """Return whether an input is a whole file without parts, which its kind may have."""
     return item.source == item.document.id and not item.digest and kind_of(item.source) is not None
+
+
+def _names_readers(item: SourceDocument) -> bool:
+    """Return whether it is a whole file that names readers, and comes from elsewhere."""
+    id, metadata = item.document.id, item.document.metadata
+    return isinstance(metadata, Mapping) and READERS in metadata and item.source != id and kind_of(id) is not None
 
 
 def _with_readers_of(before: Input | None, item: Input) -> Input:

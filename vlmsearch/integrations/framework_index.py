@@ -44,6 +44,7 @@ from vlmsearch.search.options import MAX_PAGE, SearchOptions
 from vlmsearch.stores.base import Store, WordSearch, check_manifest
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import all_documents
+from vlmsearch.stores.readers import keep_file_readers
 from vlmsearch.stores.versions import named_passages
 from vlmsearch.types import (
     PASSAGE,
@@ -345,7 +346,7 @@ class FrameworkIndex(Closable):
                 records = apply_to_each(lambda pair: _record(pair[0], encoder, pair[1]), pairs)
                 self.store.bind(encoder.fingerprint, encoder.spaces)
                 for some in batches([records[place] for place in places.values()], _PAGE):
-                    self.store.upsert(some)
+                    self.store.upsert(keep_file_readers(some, self.store))
             else:
                 last = (prepared[place] for place in places.values())
                 report = add_reported(pipeline, last, passages=self._passages, retry_rejects=True)

@@ -55,6 +55,7 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.models.inputs import to_pixels
 from vlmsearch.registry import open_encoder, open_store, usual_encoder
 from vlmsearch.stores.base import Store
+from vlmsearch.stores.readers import keep_file_readers
 from vlmsearch.types import Document, ImageSource, IndexReport, Record, Reject, Space, Stamp, encodes_images, is_id
 
 try:
@@ -419,11 +420,12 @@ class _Keeper:
 
     def save(self, rows: list[bytes]) -> bytes:
         """Store what `_Worker` gave; what became of it."""
-        self._open()
+        store = self._open()
         given: list[tuple[Outcome, Record | None]] = list(map(pickle.loads, rows))
         records = {record.document.id: record for _, record in given if record is not None}
         with self._saving:
-            last = self._saver.save(list(records.values()), [outcome for outcome, _ in given])
+            kept = keep_file_readers(list(records.values()), store)
+            last = self._saver.save(kept, [outcome for outcome, _ in given])
         return _dump(list(last.values()))
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from vlmsearch.errors import InvalidInputError, apply_to_each
 from vlmsearch.principals import principal_names
-from vlmsearch.stores.base import CountsWords
+from vlmsearch.stores.base import CountsWords, Store
 from vlmsearch.stores.filters import Comparison, Filter
 from vlmsearch.stores.label_keys import split_labels, with_labels
 from vlmsearch.types import READERS, Document, Field, MetadataValue, Record
@@ -60,6 +60,24 @@ def _keeping(record: Record, readers: MetadataValue | None) -> Record:
     metadata = {**metadata, READERS: readers}
     stamp = replace(record.stamp, digest=with_labels(record.stamp.digest, split_labels(metadata)[1]))
     return replace(record, document=replace(record.document, metadata=metadata), stamp=stamp)
+
+
+def keep_file_readers(records: Sequence[Record], store: Store) -> list[Record]:
+    """Return records in which new parts have the readers of their files.
+
+    Parts that name readers have these.
+
+    Args:
+        records: The records that are written.
+        store: Where the files are that are not among them.
+
+    Returns:
+        The records, with the digests that belong to their readers.
+    """
+    files = {record.document.id: part.of for record in records if (part := record.document.part)}
+    stored = {document.id: document.metadata for document in store.get(list({*files, *files.values()}))}
+    there = stored | {record.document.id: record.document.metadata for record in keep_readers(records, stored)}
+    return keep_readers(records, {id: there[of] for id, of in files.items() if id not in stored and of in there})
 
 
 def check_writable(records: Sequence[Record], stored: Mapping[str, Mapping[str, MetadataValue]], scope: Filter) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from vlmsearch._util.batching import PAGE, batches
+from vlmsearch.errors import InvalidInputError, apply_to_each
 from vlmsearch.stores.base import CountsWords, Store, drawn_ids
 from vlmsearch.stores.filters import Filter, both, keys_of
 from vlmsearch.stores.listing import ListsPages, Outline, ReadsKeys, all_documents, count_documents, documents_after
@@ -74,13 +75,30 @@ class RestrictedStore(Store):
     # ---- writing
 
     def upsert(self, records: Sequence[Record]) -> None:
-        """Add or replace records; InvalidBatchError for those that the writer could not read before or after."""
+        """Add or replace records; InvalidBatchError for those that the writer could not read before or after.
+
+        So it is with new parts of a file that the writer cannot read: they would have other readers than the file.
+        """
+        self._check_parts(
+            {record.document.id: part.of for record in records if (part := record.document.part)}, records
+        )
         if isinstance(self._store, ChecksWrites):
             self._store.upsert_within(records, self._scope)
             return
         there = self._store.get(possible_ids(record.document.id for record in records))
         check_writable(records, {document.id: document.metadata for document in there}, self._scope)
         self._store.upsert(records)
+
+    def _check_parts(self, files: Mapping[str, str], records: Sequence[Record]) -> None:
+        stored = {document.id: document for document in self._store.get(possible_ids({*files, *files.values()}))}
+        hidden = {id for id, document in stored.items() if not self._scope.matches(document.metadata)}
+
+        def check(record: Record) -> None:
+            id = record.document.id
+            if files.get(id) in hidden and id not in stored:
+                raise InvalidInputError("invalid", f"{id!r} is a part of another document: choose another id")
+
+        apply_to_each(check, records if hidden else ())
 
     def update_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace the metadata of readable documents that are still as they were read."""

@@ -108,6 +108,17 @@ def test_a_text_in_another_character_set_is_not_made_unreadable(page: Page, stor
     assert len(store) == 0
 
 
+def test_a_text_that_names_its_readers_is_not_made_one_for_everyone(page: Page, store: Store, tmp_path: Path) -> None:
+    page.goto("/?index=empty")
+    page.get_by_role("button", name="Add files").click()
+    (tmp_path / "note.md").write_text("---\ntitle: A note\nreaders: [group:hr]\n---\nThe pay.")
+    page.locator("#upload-files").set_input_files(tmp_path / "note.md")
+    dialog = page.get_by_role("dialog", name="Add files")
+    dialog.get_by_role("button", name="Add 1 file").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("\u201cnote.md\u201d names its readers")
+    assert len(store) == 0
+
+
 def test_the_keys_are_shown(page: Page) -> None:
     page.goto("/?q=a+heart")
     expect(page.locator(".card").first).to_be_visible()

@@ -8,6 +8,8 @@ const TOGETHER = 8; // files of one request
 const TOGETHER_BYTES = 16 << 20;
 const ENDINGS = { jpeg: "jpg", jpe: "jpg", jfif: "jpg", tiff: "tif", heif: "heic", apng: "png" }; // as the server writes types
 
+const NAMES_READERS = /^\s*(?:---|\+\+\+)[^]*?^[ \t?[{'"]*readers['"]*\]?\s*[:=.]/m; // front matter, which is read in folders alone
+
 const isText = (file) => /\.(txt|md)$/i.test(file.name);
 
 /** The day on which a file was changed, as metadata keep days: 20240612. */
@@ -178,9 +180,13 @@ async function formOf(files, caption) {
 }
 
 async function textOf(file) {
+  let text;
   try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
   } catch {
     throw new Error(`“${file.name}” is not in UTF-8. Save it in that, or index it from a folder: other character sets are read there.`);
   }
+  if (/\.md$/i.test(file.name) && NAMES_READERS.test(text))
+    throw new Error(`“${file.name}” names its readers: index it from a folder, where they are read, or take them out.`);
+  return text;
 }

@@ -38,7 +38,7 @@ from vlmsearch.stores.filter_text import read_filter
 from vlmsearch.stores.filters import Filter, parse_filter
 from vlmsearch.stores.listing import GalleryPlace, count_documents, documents_after, gallery_after
 from vlmsearch.stores.versions import named_passages
-from vlmsearch.types import Document, IndexReport, Reject, document_of, is_id
+from vlmsearch.types import READERS, Document, IndexReport, Reject, document_of, file_of_part, is_id
 from vlmsearch.wire import ChangedCount, DeletedCount, DocumentPage, Rejects, ValueCount, ValueCounts
 
 router = APIRouter(prefix="/api/v1/indexes/{index}", tags=["documents"])
@@ -207,8 +207,14 @@ async def change(
     service: ServiceHere, index: WriteIndex, form: Annotated[MetadataForm, Depends(form_of(MetadataForm))]
 ) -> Json:
     """Set and remove keys of documents' metadata. Vectors stay as they are."""
-    store = index.pipeline.store
-    return await service.answer(lambda: ChangedCount(change_metadata(store, form.ids, form.set, form.unset)))
+    return await service.answer(_change, index, form)
+
+
+def _change(index: OpenIndex, form: MetadataForm) -> ChangedCount:
+    changed = change_metadata(index.pipeline.store, form.ids, form.set, form.unset)
+    if READERS in {*form.set, *form.unset}:
+        index.pipeline._forget()  # noqa: SLF001 - restricted handles have other documents now
+    return ChangedCount(changed)
 
 
 @router.get("/rejects", response_model=model_of(Rejects))
@@ -272,7 +278,9 @@ async def file(service: ServiceHere, index: ReadIndex, id: OneId) -> Response:
 
     def find() -> Path:
         path = file_of(_path_of(index, id))
-        if kind_of(str(path)) is None:
+        whole = [file_of_part(document_of(id))]
+        is_hidden = not index.pipeline.store.get(whole) and bool(_all(service, index).get(whole))
+        if kind_of(str(path)) is None or is_hidden:  # the file holds more than a part that has other readers
             raise not_found(f"{id!r} is no part of a file")
         return path
 
