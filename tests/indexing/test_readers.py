@@ -136,6 +136,7 @@ def test_front_matter_names_readers_unless_others_are_given(
         "---\rreaders: group:hr\r---\rA dog.",
         f"---\ntitle: {'x' * 2**15}\nreaders: group:hr\n---\nA dog.",
         "---\n? readers\n: [group:hr]\n: more\n---\nA dog.",
+        "---\nreaders: group:hr\nreaders: '*'\n---\nA dog.",
         "---\nhr: &hr {readers: [group:hr]}\n<<: *hr\n---\nA dog.",
     ],
 )

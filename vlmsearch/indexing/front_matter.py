@@ -71,6 +71,8 @@ def _yaml(block: str) -> object:
     """Return what is in a block of YAML, as strings."""
     import yaml
 
+    if len(re.findall(rf"(?m)^['\"]?{READERS}['\"]?[ \t]*:", block)) > 1:
+        raise ValueError("two fields of readers, of which the last would count")
     try:
         return yaml.load(block, yaml.BaseLoader)  # noqa: S506 - makes strings, lists and dictionaries alone
     except yaml.YAMLError as exc:
