@@ -234,11 +234,15 @@ def _sample(tar: tarfile.TarFile, members: Iterable[_Member]) -> dict[str, objec
         column = "image" if f".{ending}" in IMAGE_SUFFIXES else _ENDINGS.get(ending, "")
         kind = column if column in RESERVED else f"{ending or 'other'} file"
         is_later = column in columns and (counts[column] == 1 or len(endings) > 1)
+        value: Any = None
+        data: Any = None
         try:
-            value = None if is_later or not column else _content(tar, member, column)
+            if column and (column == "json" or not is_later):  # once: of a stream, nothing is read again
+                data = _content(tar, member, column)
+            value = None if is_later else _json_object(data) if column == "json" and data is not None else data
         except InvalidInputError as exc:
-            value, error = None, InvalidInputError(exc.code, f"{member.name}: {exc}")
-        if column == "json" and value is None and f'"{READERS}"'.encode() in (_content(tar, member, "image") or b""):
+            error = InvalidInputError(exc.code, f"{member.name}: {exc}")
+        if column == "json" and value is None and f'"{READERS}"'.encode() in (data or b""):
             raise InvalidInputError("invalid", f"{member.name} names {READERS!r}: let it be JSON, and the only one")
         unread[kind if member.isfile() else "link"] += value is None or column in columns
         if value is not None:
@@ -259,16 +263,21 @@ def _sample(tar: tarfile.TarFile, members: Iterable[_Member]) -> dict[str, objec
 
 
 def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, column: str) -> Any:
-    """Return what is in a member, as its column has it; None for a link."""
-    limit = MAX_FILE_BYTES if column == "image" else MAX_ROW_CHARS
-    if member.size > limit:
-        raise InvalidInputError("too_large", f"it has {member.size:,} bytes; at most {limit:,}")
+    """Return what is in a member: bytes of an image or JSON, else a text; None for a link."""
+    has_bytes = column in ("image", "json")
+    _check_size(member.size, MAX_FILE_BYTES if has_bytes else MAX_ROW_CHARS)
     content = tar.extractfile(member) if member.isfile() else None
     data = content.read() if content else None
-    return data if column == "image" or data is None else _json_object(data) if column == "json" else decoded(data)
+    return data if has_bytes or data is None else decoded(data)
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        raise InvalidInputError("too_large", f"it has {size:,} bytes; at most {limit:,}")
 
 
 def _json_object(data: bytes) -> dict[str, object]:
+    _check_size(len(data), MAX_ROW_CHARS)
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as exc:
