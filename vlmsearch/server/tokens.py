@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -62,15 +63,15 @@ class Token:
         return Caller(self.name, self.role, indexes, self.sha256, principals)
 
 
-class AccessTokens:
+class AccessTokens(ABC):
     """The tokens in force."""
 
     async def prepare(self, secret: str) -> None:
         """Get what is needed to find a token and takes time, such as keys from elsewhere."""
 
+    @abstractmethod
     def find(self, secret: str) -> Token | None:
         """Return the token of a secret; None for a wrong secret."""
-        raise NotImplementedError
 
 
 class TokenFile(AccessTokens):
