@@ -66,7 +66,7 @@ class Token:
 class AccessTokens(ABC):
     """The tokens in force."""
 
-    async def prepare(self, secret: str) -> None:
+    async def prepare(self, secret: str) -> None:  # noqa: B027 - tokens of a file need nothing
         """Get what is needed to find a token and takes time, such as keys from elsewhere."""
 
     @abstractmethod
