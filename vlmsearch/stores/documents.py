@@ -150,11 +150,11 @@ class DatabaseStore(GenerationalStore):
         """Read the vectors of a field that rows have, in no particular order."""
 
     @abstractmethod
-    def write(self, records: Sequence[Record]) -> None:
+    def write(self, records: Sequence[Record], scope: Filter | None = None) -> None:
         """Add or replace at least one record; the rows of all of them have passed `check_keepable`.
 
         The rows of passages come before that of their document. Passages that it had before and that the record does
-        not have are removed.
+        not have are removed. ``scope`` is what a restricted writer may read: see `check_writable`.
         """
 
     @abstractmethod
@@ -165,8 +165,8 @@ class DatabaseStore(GenerationalStore):
         """
 
     @abstractmethod
-    def remove(self, ids: list[str]) -> int:
-        """Remove some documents with their passages, and return how many documents were there."""
+    def remove(self, ids: list[str], scope: Filter | None = None) -> int:
+        """Remove some documents that pass with their passages, and return how many documents were there."""
 
     @abstractmethod
     def read_rejects(self) -> Iterable[Reject]:
@@ -195,15 +195,15 @@ class DatabaseStore(GenerationalStore):
 
     def upsert(self, records: Sequence[Record]) -> None:
         """Add or replace records."""
-        self.upsert_by(self.write, records)
+        self.upsert_within(records, None)
 
-    def upsert_by(self, write: Callable[[Sequence[Record]], None], records: Sequence[Record]) -> None:
-        """Check records, and call what writes them."""
+    def upsert_within(self, records: Sequence[Record], scope: Filter | None) -> None:
+        """Add or replace records, where `check_writable` lets them pass in the step that writes."""
         with self.in_use(records):
             check_records(records, self.needed().spaces)
             self.check_all_keepable(records)
             if records:
-                write(records)
+                self.write(records, scope)
 
     def check_all_keepable(self, records: Sequence[Record]) -> None:
         """Raise InvalidBatchError that names the records which this database cannot keep."""
@@ -224,17 +224,17 @@ class DatabaseStore(GenerationalStore):
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents, and return how many were there; others may write between two pages of them."""
-        return self.delete_by(self.remove, ids)
+        return self.delete_within(ids, None)
 
-    def delete_by(self, remove: Callable[[list[str]], int], ids: Sequence[str]) -> int:
-        """Call what removes documents with some ids at a time."""
+    def delete_within(self, ids: Sequence[str], scope: Filter | None) -> int:
+        """Remove documents that pass a filter, and return how many were there."""
         if self.as_opened() is None:
             return 0
         count = 0
         known = [id for id in possible_ids(ids) if PASSAGE not in id]  # a passage goes with its document alone
         for page in pages(known):
             with self.in_use():
-                count += remove(page)
+                count += self.remove(page, scope)
         return count
 
     def batches(self, items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

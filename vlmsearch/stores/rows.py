@@ -77,19 +77,11 @@ class RowByRowStore(DatabaseStore):
             left = [record for record in left if record.document.id in again]
         self.remove_strays([record.document.id for record in records])
 
-    def upsert_within(self, records: Sequence[Record], scope: Filter) -> None:
-        """Add or replace records that a restricted writer may write."""
-        self.upsert_by(lambda some: self.write(some, scope), records)
-
     def remove(self, ids: list[str], scope: Filter | None = None) -> int:
         """Remove those of some documents that pass a filter, then their passages."""
         count = self.remove_rows(ids, scope)
         self.remove_strays(ids)
         return count
-
-    def delete_within(self, ids: Sequence[str], scope: Filter) -> int:
-        """Remove those of some documents that pass a filter, and return how many there were."""
-        return self.delete_by(lambda some: self.remove(some, scope), ids)
 
     def remove_strays(self, ids: Collection[str]) -> None:
         """Remove the passages that documents, as they are now, do not have."""

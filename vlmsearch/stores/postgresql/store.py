@@ -322,10 +322,6 @@ class PostgresStore(DatabaseStore):
         """Raise InvalidInputError for a row that PostgreSQL cannot keep."""
         check_size(row)
 
-    def upsert_within(self, records: Sequence[Record], scope: Filter) -> None:
-        """Add or replace records as `upsert` does, where `check_writable` lets them pass."""
-        self.upsert_by(partial(self.write, scope=scope), records)
-
     def write(self, records: Sequence[Record], scope: Filter | None = None) -> None:
         """Add or replace records, up to 500 rows in one transaction. Those of a document are in the same one.
 
@@ -425,10 +421,6 @@ class PostgresStore(DatabaseStore):
 
         for batch in pages(ids):
             self._session("index words", lambda session: write(session, batch))  # noqa: B023
-
-    def delete_within(self, ids: Sequence[str], scope: Filter) -> int:
-        """Remove the documents among ``ids`` that pass a filter, and return how many there were."""
-        return self.delete_by(partial(self.remove, scope=scope), ids)
 
     def remove(self, ids: list[str], scope: Filter | None = None) -> int:
         """Remove some documents with their passages and vectors: those that pass a filter, where one is given."""

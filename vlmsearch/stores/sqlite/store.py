@@ -22,7 +22,7 @@ from vlmsearch._util.batching import pages
 from vlmsearch._util.files import expand_home
 from vlmsearch._util.retry import MAX_SECONDS
 from vlmsearch.errors import BackendError, ConfigError, VlmsearchError
-from vlmsearch.stores.base import CheckReport, CountsWords, DiskUse, changed_records, check_records
+from vlmsearch.stores.base import CheckReport, CountsWords, DiskUse, changed_records
 from vlmsearch.stores.documents import DatabaseStore, DocumentRow, RowCount, RowPart, records_of, with_passages
 from vlmsearch.stores.filters import Filter, keys_of
 from vlmsearch.stores.generations import Slot
@@ -40,7 +40,6 @@ from vlmsearch.stores.sqlite.view import GROUPS, SAMPLES, View, Views
 from vlmsearch.stores.terms import AUTO, check_language, query_terms
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import (
-    PASSAGE,
     WORDS,
     Document,
     Field,
@@ -223,13 +222,6 @@ class SqliteStore(DatabaseStore):
         if is_first:
             self._database.write_back()
 
-    def upsert_within(self, records: Sequence[Record], scope: Filter) -> None:
-        """Add or replace records that a restricted writer may write, all of them in one transaction."""
-        with self.in_use(records):
-            check_records(records, self.needed().spaces)
-            if records:
-                self.write(records, scope)
-
     def change_metadata(self, changes: Sequence[MetadataChange]) -> list[str]:
         """Replace metadata, in one transaction.
 
@@ -257,15 +249,6 @@ class SqliteStore(DatabaseStore):
                     is_large = is_sparse(db)
                 if is_large:
                     self._database.shrink()
-        return count
-
-    def delete_within(self, ids: Sequence[str], scope: Filter) -> int:
-        """Remove documents that pass a filter, and return how many were there."""
-        known = [id for id in possible_ids(ids) if PASSAGE not in id] if self.as_opened() else []
-        count = 0
-        for page in pages(known):
-            with self.in_use():
-                count += self.remove(page, scope)
         return count
 
     def remove(self, ids: list[str], scope: Filter | None = None) -> int:
