@@ -221,10 +221,13 @@ def test_vectors_are_bson_float32_vectors(mongo_address: str) -> None:
 
 
 def test_a_scan_may_take_longer_than_each_of_its_batches(mongo_address: str) -> None:
-    with MongoStore(f"//{mongo_address}/scan", options=MongoOptions(timeout=1.5, retries=0)) as store:
+    with MongoStore(f"//{mongo_address}/scan", options=MongoOptions(timeout=6, retries=0)) as store:
         store.bind("e", SPACES)
         store.upsert(make_records(180))
-        blocks = store.run("search", lambda rows: list(read_blocks(rows, IMAGE, 32, {"$where": "sleep(10) || true"})))
+        slow = {"$where": "if (this._id === 'id-50' || this._id === 'id-150') { sleep(3500); } return true;"}
+        started = time.monotonic()
+        blocks = store.run("search", lambda rows: list(read_blocks(rows, IMAGE, 32, slow)))
+        assert time.monotonic() - started > 6
         assert [len(block.heads) for block in blocks] == [101, 79]
 
 

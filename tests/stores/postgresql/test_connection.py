@@ -527,12 +527,12 @@ def test_a_statement_that_takes_too_long_is_ended_and_not_repeated(server: Postg
 
 
 def test_writes_of_vectors_have_time_for_each_field(server: PostgresServer, database: str) -> None:
-    with open_store(f"{server.url_of(ADMIN, database)}?timeout=1.2&retries=0") as store:
+    with open_store(f"{server.url_of(ADMIN, database)}?timeout=5&retries=0") as store:
         store.bind("e", SPACES)
         with psycopg.connect(server.conninfo(database), autocommit=True) as other:
             other.execute(
                 "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS "
-                "$$BEGIN PERFORM pg_sleep(0.9); RETURN NULL; END$$;"
+                "$$BEGIN PERFORM pg_sleep(3); RETURN NULL; END$$;"
                 "CREATE TRIGGER slow AFTER INSERT ON vlmsearch$1$1 EXECUTE FUNCTION slow();"
                 "CREATE TRIGGER slow AFTER INSERT ON vlmsearch$1$3 EXECUTE FUNCTION slow()"
             )
