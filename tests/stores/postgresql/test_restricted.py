@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -10,13 +10,15 @@ from typing import Any
 import psycopg
 import pytest
 from vlmsearch_mocks import MockEncoder
-from vlmsearch_mocks.contracts.records import SPACES, make_records
+from vlmsearch_mocks.contracts.records import IMAGE, SPACES, make_records, unit_vectors
 
 from tests.support.postgres_servers import PostgresServer, execute, postgres_server
 from tests.support.readable_stores import check_restricted
 from vlmsearch import BackendError, Document, InvalidBatchError, Pipeline, Record
 from vlmsearch.registry import open_store
 from vlmsearch.stores.filters import parse_filter
+from vlmsearch.stores.listing import documents_after
+from vlmsearch.stores.postgresql.connection import Session
 from vlmsearch.stores.postgresql.store import PostgresStore
 from vlmsearch.stores.readers import readable
 from vlmsearch.stores.restricted import restricted_store
@@ -157,6 +159,61 @@ def test_an_index_without_readers_has_nothing_for_them(postgres_url: str) -> Non
         restricted_store(store, HR).upsert([_with(record, None) for record in records])
         assert _objects(postgres_url, store._table) == before
         assert not any("readers" in name for name in before)
+
+
+WAYS: dict[str, Callable[[Any], list[str]]] = {
+    "nearest": lambda store: [hit.id for hit in store.search(IMAGE, unit_vectors(1), limit=9)[0]],
+    "compared": lambda store: [hit.id for hit in store.compare(IMAGE, unit_vectors(1), ["id-0", "id-1"])],
+    "words": lambda store: [hit.id for hit in store.search_words("text", limit=9).hits],
+    "sample": lambda store: store.sample_ids(IMAGE, 9),
+    "ids": lambda store: list(store.ids()),
+    "pages": lambda store: [document.id for document in documents_after(store, "", 9)],
+    "count": lambda store: ["id-0", "id-1"][: len(store)],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_first_readers_close_a_document_for_handles_that_are_open(way: str, postgres_url: str) -> None:
+    """Whatever such a handle does first, it finds that the index has lists of readers by now."""
+    records = make_records(2)
+    with _store(postgres_url, records) as store, open_store(store.name) as other:
+        handle = restricted_store(other, HR)
+        assert sorted(WAYS[way](handle)) == ["id-0", "id-1"]
+        store.upsert([_with(records[1], ["group:it"])])
+        assert WAYS[way](handle) == ["id-0"]
+
+
+def test_an_index_without_readers_is_searched_by_the_statements_of_all_documents(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed: list[str] = []
+    execute = Session.execute
+
+    def noted(session: Session, query: Any, *args: Any, **options: Any) -> Any:
+        executed.append(str(query))
+        return execute(session, query, *args, **options)
+
+    with Pipeline(MockEncoder(), open_store(f"{postgres_url}?table={next(_tables)}")) as pipeline:
+        pipeline.add([Document(f"d{n}", text=" ".join(WORDS[n : n + 5])) for n in range(9)])
+        handles = [pipeline, pipeline.restricted(["group:hr"])]
+        monkeypatch.setattr(Session, "execute", noted)
+        by_handle = []
+        for handle in (*handles, *handles):
+            executed.clear()
+            assert not handle.search("dog snow", where={"n": 1})
+            assert handle.search("dog snow", min_score=0, limit=3)
+            by_handle.append(list(executed))
+    assert by_handle[2] == by_handle[3] != []
+
+
+def test_readers_by_hand_in_an_index_that_has_no_lists_are_closed_to_new_processes(postgres_url: str) -> None:
+    records = make_records(2)
+    with _store(postgres_url, records) as store:
+        table = f'"{store._table}$1"'
+        execute(postgres_url, f"""UPDATE {table} SET metadata = '{{"readers": "group:it"}}' WHERE id = 'id-1'""")
+        with open_store(store.name) as other:
+            handle = restricted_store(other, HR)
+            assert {name: way(handle) for name, way in WAYS.items()} == {name: ["id-0"] for name in WAYS}
 
 
 def test_indexing_again_keeps_the_readers_in_every_process(postgres_url: str) -> None:

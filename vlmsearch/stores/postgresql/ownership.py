@@ -106,13 +106,16 @@ def check_tables(
     return checked
 
 
-def proof_of(schema: str, tables: Mapping[str, CheckedTable], vector: tuple[str, int] | None = None) -> str:
+def proof_of(
+    schema: str, tables: Mapping[str, CheckedTable], vector: tuple[str, int] | None = None, absent: str = ""
+) -> str:
     """Return statements that lock tables, and say whether they are those that were checked.
 
     Args:
         schema: The schema that they are in.
         tables: The tables, by name, in the order in which they are locked.
         vector: pgvector's type, as SQL has it, and its number.
+        absent: A table that was not there, as SQL has it. Who makes it has to lock one of the others.
     """
     names = [quoted(schema, name) for name in tables]
     numbers = [f"{_literal(name)}::regclass::oid::bigint" for name in names]
@@ -121,7 +124,8 @@ def proof_of(schema: str, tables: Mapping[str, CheckedTable], vector: tuple[str,
         numbers.append(f"{_literal(vector[0])}::regtype::oid::bigint")
         checked.append(vector[1])
     is_same = f"ARRAY[{', '.join(numbers)}] = ARRAY[{', '.join(map(str, checked))}]::bigint[]"
-    return f"LOCK TABLE {', '.join(names)} IN ACCESS SHARE MODE; SELECT {is_same};"
+    is_absent = f" AND to_regclass({_literal(absent)}) IS NULL" if absent else ""
+    return f"LOCK TABLE {', '.join(names)} IN ACCESS SHARE MODE; SELECT {is_same}{is_absent};"
 
 
 def _literal(text: str) -> str:

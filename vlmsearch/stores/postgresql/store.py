@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -49,6 +48,7 @@ from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables, ex
 from vlmsearch.stores.postgresql.segments import SegmentSize, is_due
 from vlmsearch.stores.postgresql.tables import SEAL, IndexTables, measure, rough_size
 from vlmsearch.stores.postgresql.values import (
+    ALWAYS,
     COLUMNS,
     IS_DOCUMENT,
     STATE,
@@ -95,8 +95,6 @@ _OWN_POLICIES = "SET LOCAL row_security = on;"
 
 These hide nothing from a role that is in the owner's.
 """
-_LOOK_SECONDS = 10.0
-"""Seconds until a search looks again for lists of readers, which another process may have made."""
 
 
 class PostgresStore(DatabaseStore):
@@ -154,8 +152,8 @@ class PostgresStore(DatabaseStore):
         self._vectors = self._search_of("", {})
         self._proof_of_slots = ""
         """Statements that prove that the tables beside the generations are those that were looked at."""
-        self._lists, self._next_look = "", 0.0
-        """The table of lists of readers, "" while unknown; and when to look for it."""
+        self._lists, self._is_open = "", False
+        """The table of lists of readers, "" where there is none; and whether then no document is known to have any."""
 
     # ---- what it is made of
 
@@ -285,17 +283,21 @@ class PostgresStore(DatabaseStore):
             return self._tables.check(session, self.name), number
 
         checked, number = self._connection.run("look at its tables", check)
-        self._proof = proof_of(self._schema, checked, (vector, number)) if checked else ""
-        self._lists = self._tables.lists if f"{self._tables.name}${READERS}" in checked else ""
-        self._next_look = time.monotonic() + _LOOK_SECONDS
+        lists = self._tables.lists
+        has_lists = f"{self._tables.name}${READERS}" in checked
+        self._lists, self._is_open = lists if has_lists else "", False
+        self._proof = proof_of(self._schema, checked, (vector, number), "" if has_lists else lists) if checked else ""
         return checked
 
-    def _compiled(self, where: Filter | None) -> Condition:
-        """Return a filter as a condition: one of readers looks them up in their lists."""
-        is_of_readers = where is not None and READERS in keys_of(where)
-        if is_of_readers and not self._lists and time.monotonic() > self._next_look and self._row is not None:
-            self._prove()
-        return compile_filter(where, self._lists)
+    def _compiled(self, session: Session, where: Filter | None) -> Condition:
+        """Return a filter as a condition in a transaction, which has proved whether there are lists of readers.
+
+        Where there are none, and no document was given readers without them, everyone reads everything.
+        """
+        if where is not None and not self._lists and not self._is_open and READERS in keys_of(where):
+            query = f"SELECT NOT EXISTS (SELECT FROM {self._tables.documents} WHERE metadata ? 'readers')"
+            self._is_open = all_rows(session, query)[0][0]
+        return compile_filter(where, self._lists, is_open=self._is_open)
 
     def describe(self) -> dict[str, str]:
         """Return how the store searches, for people; the recall of an index of vectors is measured."""
@@ -309,7 +311,7 @@ class PostgresStore(DatabaseStore):
     def _find_exactly(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
-        return self._vectors.find_nearest(field, vectors, limit, self._compiled(where), exact_for=DAY)
+        return self._vectors.find_nearest(field, vectors, limit, partial(self._compiled, where=where), exact_for=DAY)
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
@@ -448,14 +450,15 @@ class PostgresStore(DatabaseStore):
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
         """Find the nearest documents of each query: see `FieldSearch`."""
-        return self._vectors.find_nearest(field, vectors, limit, self._compiled(where))
+        return self._vectors.find_nearest(field, vectors, limit, partial(self._compiled, where=where))
 
     def compare_vectors(
         self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
     ) -> list[VersionedHit]:
         """Compare documents with one query."""
-        condition = among(ids, self._compiled(where))
-        return self._vectors.find_nearest(field, vectors[:1], len(ids), condition, exact_for=0)[0]
+        return self._vectors.find_nearest(
+            field, vectors[:1], len(ids), lambda session: among(ids, self._compiled(session, where)), exact_for=0
+        )[0]
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
         """Read the vectors of a field that documents have."""
@@ -499,9 +502,13 @@ class PostgresStore(DatabaseStore):
         manifest = self.as_opened()
         if manifest is None or not manifest.language:
             return None
-        inner = None if scope is None else Scope(scope, self._compiled(scope))
-        condition = self._compiled(both(scope, where))
-        return self._session("search words", lambda session: rank(self._words, session, condition, inner), ONE_MOMENT)
+
+        def ranked(session: Session) -> T:
+            within = self._compiled(session, scope)
+            inner = None if scope is None or within is ALWAYS else Scope(scope, within)
+            return rank(self._words, session, self._compiled(session, both(scope, where)), inner)
+
+        return self._session("search words", ranked, ONE_MOMENT)
 
     # ---- reading
 
@@ -542,13 +549,10 @@ class PostgresStore(DatabaseStore):
         self, columns: str, values: Sequence[object] = (), where: Filter | None = None
     ) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of the documents that pass a filter, some at a time, by id. Ids come first."""
-        last, condition = "", self._compiled(where)
+        last = ""
         while self.as_opened() is not None:
-            query = (
-                f"SELECT {columns} FROM {self._tables.documents} d WHERE id > %s AND {IS_DOCUMENT} "
-                f"AND {condition.text} ORDER BY id LIMIT {PAGE}"
-            )
-            page = self._run("list documents", query, (*values, last, *condition.values))
+            rest = f"AND id > %s AND {IS_DOCUMENT} ORDER BY id LIMIT {PAGE}"
+            page = self._read_passing("list documents", columns, where, rest, (last,), values)
             if page:
                 yield page
             if len(page) < PAGE:
@@ -559,12 +563,8 @@ class PostgresStore(DatabaseStore):
         """Return the next documents behind an id that pass a filter, by id."""
         if self.as_opened() is None:
             return []
-        condition = self._compiled(where)
-        query = (
-            f"SELECT {COLUMNS} FROM {self._tables.documents} d WHERE id > %s AND {IS_DOCUMENT} AND {condition.text} "
-            "ORDER BY id LIMIT %s"
-        )
-        rows = self._run("list documents", query, (id, *condition.values, count))
+        rest = f"AND id > %s AND {IS_DOCUMENT} ORDER BY id LIMIT %s"
+        rows = self._read_passing("list documents", COLUMNS, where, rest, (id, count))
         return [document_row(*row).document for row in rows]
 
     def outlines(self, keys: Collection[str], where: Filter | None = None) -> Iterator[Outline]:
@@ -586,9 +586,7 @@ class PostgresStore(DatabaseStore):
         """Return how many documents pass a filter."""
         if self.as_opened() is None:
             return 0
-        condition = self._compiled(scope)
-        query = f"SELECT count(*) FROM {self._tables.documents} d WHERE {IS_DOCUMENT} AND {condition.text}"
-        return int(self._run("count documents", query, condition.values)[0][0])
+        return int(self._read_passing("count documents", "count(*)", scope, f"AND {IS_DOCUMENT}")[0][0])
 
     def sampled_state(self) -> Hashable:
         """Return a value that differs when a sample may have changed."""
@@ -604,12 +602,8 @@ class PostgresStore(DatabaseStore):
         """Return ids of documents that pass a filter and are chosen at random."""
         if self.as_opened() is None or count < 1:
             return []
-        condition = self._compiled(scope)
-        query = (
-            f"SELECT id FROM {self._tables.documents} d WHERE %s = ANY(fields) AND {condition.text} "
-            "ORDER BY draw, id LIMIT %s"
-        )
-        return [id for (id,) in self._run("sample", query, (str(field), *condition.values, count))]
+        rest = "AND %s = ANY(fields) ORDER BY draw, id LIMIT %s"
+        return [id for (id,) in self._read_passing("sample", "id", scope, rest, (str(field), count))]
 
     # ---- the reject list
 
@@ -763,23 +757,46 @@ class PostgresStore(DatabaseStore):
     def _run(self, operation: str, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return self._session(operation, lambda session: all_rows(session, query, values), READING)
 
+    def _read_passing(
+        self,
+        operation: str,
+        columns: str,
+        where: Filter | None,
+        rest: str,
+        values: Sequence[object] = (),
+        of_columns: Sequence[object] = (),
+    ) -> list[tuple[Any, ...]]:
+        """Read the rows ``d`` of documents that pass a filter, and the rest of the query."""
+
+        def read(session: Session) -> list[tuple[Any, ...]]:
+            condition = self._compiled(session, where)
+            query = f"SELECT {columns} FROM {self._tables.documents} d WHERE {condition.text} {rest}"
+            return all_rows(session, query, (*of_columns, *condition.values, *values))
+
+        return self._session(operation, read, READING)
+
     def _do(self, operation: str, query: str, values: Sequence[object] = ()) -> int:
         """Run a statement, and return how many rows it was about."""
         return self._session(operation, lambda session: session.execute(query, values).rowcount)
 
     def _session(self, operation: str, call: Callable[[Session], T], settings: str = "", timeout: float = 0) -> T:
-        proof = self._proof_of_slots if self._row is None else self._proof
-        settings += _OWN_POLICIES if self._lists else ""
+        def run(proof: str) -> T:
+            own = settings + (_OWN_POLICIES if self._lists else "")
+            return self._connection.run(operation, call, settings=own, proof=proof, timeout=timeout)
+
+        if self._row is None:
+            return run(self._proof_of_slots)
+        proof = self._proof
         try:
-            return self._connection.run(operation, call, settings=settings, proof=proof, timeout=timeout)
+            return run(proof)
         except BackendError as exc:
-            if (
-                isinstance(exc.__cause__, (errors.UndefinedTable, errors.InsufficientPrivilege))
-                and self._row is not None
-            ):
-                self.check_in_use(to_read=True)  # its tables may have been dropped with the generation
-                self._prove()  # or be others, of a stranger or restored meanwhile; or they have policies by now
-            raise
+            if not isinstance(exc.__cause__, errors.UndefinedTable):
+                raise
+            self.check_in_use(to_read=True)  # its tables may have been dropped with the generation
+            self._prove()  # or be others, of a stranger or restored meanwhile; or it has readers by now
+            if self._proof == proof:
+                raise
+        return run(self._proof)
 
 
 _SLOTS = ("slot", "row")

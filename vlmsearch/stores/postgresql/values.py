@@ -162,17 +162,21 @@ def among(ids: Collection[str], where: Condition) -> Condition:
     return Condition(f"d.id = ANY(%s) AND {where.text}", (list(ids), *where.values))
 
 
-def compile_filter(where: Filter | None, lists: str = "") -> Condition:
-    """Return a filter as a condition that is true or false, never null.
+def compile_filter(where: Filter | None, lists: str = "", *, is_open: bool = False) -> Condition:
+    """Return a filter as a condition that is true or false, never null; `ALWAYS` where it passes everything.
 
     Args:
         where: The filter.
         lists: The table of lists of readers, as SQL has it, where the index has one.
+        is_open: Whether no document has readers.
     """
     if where is None:
         return ALWAYS
     if not isinstance(where, Comparison):
-        return _combined(where.operator, [compile_filter(part, lists) for part in where.filters])
+        parts = [compile_filter(part, lists, is_open=is_open) for part in where.filters]
+        return _combined(where.operator, parts)
+    if where.key == READERS and where.or_absent and is_open:
+        return ALWAYS
     if where.key == READERS and where.or_absent and lists and isinstance(where.value, tuple):
         names = [escape(name) for name in where.value if isinstance(name, str)]
         return Condition(_IS_READABLE.format(lists), (names,))
@@ -195,6 +199,9 @@ planner expect few of them, so that it hashes them.
 
 def _combined(operator: Literal["$and", "$or"], parts: Sequence[Condition]) -> Condition:
     is_all = operator == "$and"
+    parts = [part for part in parts if not (is_all and part is ALWAYS)] or [ALWAYS]
+    if len(parts) == 1:
+        return parts[0]
     has_index = (any if is_all else all)(part.has_index for part in parts)
     text = (" AND " if is_all else " OR ").join(part.text for part in parts)
     return Condition(f"({text})", tuple(value for part in parts for value in part.values), has_index)

@@ -302,7 +302,13 @@ class FieldSearch:
     # ---- searching
 
     def find_nearest(
-        self, field: Field, vectors: Vectors, limit: int, condition: Condition, *, exact_for: float | None = None
+        self,
+        field: Field,
+        vectors: Vectors,
+        limit: int,
+        compiled: Callable[[Session], Condition],
+        *,
+        exact_for: float | None = None,
     ) -> list[list[VersionedHit]]:
         """Find the nearest documents of each query. Where they are few, or few pass the filter, all are compared.
 
@@ -310,17 +316,18 @@ class FieldSearch:
             field: The field.
             vectors: The queries.
             limit: Documents at most.
-            condition: A filter.
+            compiled: Gives the condition of a filter within the transaction.
             exact_for: Seconds in which to compare all in any case; 0 for those of the options.
         """
         table = self.tables[field]
-        has_filter = condition is not ALWAYS
         depth = max(_RERANKED, _SIGNS // table.dim, 5 * limit)
         candidates = max(self.ef_search, limit)
-        passing = f"{table.table} v JOIN {self.documents} d USING (row) WHERE {condition.text}"
         few = f"{self.documents} d CROSS JOIN LATERAL (SELECT * FROM {table.table} t WHERE t.row = d.row OFFSET 0) v"
 
         def search(session: Session) -> list[list[VersionedHit]]:
+            condition = compiled(session)
+            has_filter = condition is not ALWAYS
+            passing = f"{table.table} v JOIN {self.documents} d USING (row) WHERE {condition.text}"
             rows = self._rows(session, field) if exact_for is None else 0
             wanted = self._wanted(session, condition, rows, depth)
             is_rare = rows > 0 and not wanted  # the planner expects many
