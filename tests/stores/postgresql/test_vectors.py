@@ -4,6 +4,8 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,13 @@ from numpy.typing import NDArray
 
 from vlmsearch import Document, Field, Record, Space
 from vlmsearch.registry import open_store
+from vlmsearch.stores.base import Store
 from vlmsearch.stores.filters import parse_filter
-from vlmsearch.stores.postgresql import vectors as module
+from vlmsearch.stores.postgresql import vectors as module, words
 from vlmsearch.stores.postgresql.connection import Session, all_rows
 from vlmsearch.stores.postgresql.store import PostgresStore
+from vlmsearch.stores.readers import readable
+from vlmsearch.stores.restricted import restricted_store
 from vlmsearch.types import Vectors
 
 COUNT, DIM = 3000, 384
@@ -63,7 +68,7 @@ def opened(url: str, table: str, options: str = OPTIONS) -> PostgresStore:
 
 
 def check_recall(
-    store: PostgresStore, given: dict[str, NDArray[np.float32]], at_least: float = 0.985, where: Any = None
+    store: Store, given: dict[str, NDArray[np.float32]], at_least: float = 0.985, where: Any = None
 ) -> None:
     """Assert that searches find hits that are as near as the nearest of some vectors."""
     ids, vectors = list(given), np.stack(list(given.values()))
@@ -139,6 +144,72 @@ def test_a_small_field_and_given_documents_are_compared_exactly(
         assert exact.describe()["search"] == "exact"
     store.compare(TEXT, QUERIES[:1], ["id-0001", "id-0002"], parse_filter({"third": 1}))
     assert not any("$bits" in plan or "$graph" in plan for plan in plans)
+
+
+@pytest.fixture(scope="module")
+def with_readers(postgres_url: str) -> Iterator[PostgresStore]:
+    """Yield a store in which a third of the documents is for one group, and a third for another."""
+    with opened(postgres_url, "vectors_readers") as store:
+        of_third: list[list[str] | None] = [["group:a"], ["group:b"], None]
+        store.upsert(
+            [
+                replace(own, document=_given(own.document, of_third[n % 3]))
+                for n, own in enumerate(records(range(COUNT)))
+            ]
+        )
+        yield store
+
+
+def _given(document: Document, readers: list[str] | None) -> Document:
+    return replace(document, metadata={**document.metadata, **Document("x", readers=readers).metadata})
+
+
+@pytest.mark.parametrize("where", [None, {"number": {"$gte": 900}}], ids=["no filter", "a filter"])
+@pytest.mark.parametrize(
+    ("way", "name", "value"),
+    [
+        ("named, and compared", "exact_up_to", 20_000),
+        ("named, by signs", "exact_up_to", 50),
+        ("too many to be named", "_MAX_NAMED", 1999),
+        ("too many to be looked for", "_LARGE", 0),
+    ],
+)
+def test_the_nearest_readable_documents_are_found(
+    way: str,
+    name: str,
+    value: int,
+    where: dict[str, Any] | None,
+    with_readers: PostgresStore,
+    plans: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_RERANKED", 300)
+    monkeypatch.setattr(module, "_SIGNS", 0)
+    if name in vars(words):
+        monkeypatch.setattr(words, name, value)
+    table = with_readers.name.partition("table=")[2]
+    with opened(
+        with_readers.name.partition("?")[0], table, f"{name}={value}" if name == "exact_up_to" else OPTIONS
+    ) as own:
+        restricted = restricted_store(own, readable(["group:a"]))
+        condition = None if where is None else parse_filter(where)
+        passing = [i for i in range(COUNT) if i % 3 != 1 and (condition is None or condition.matches(metadata(i)))]
+        check_recall(restricted, {f"id-{i:04}": VECTORS[i] for i in passing}, where=condition)
+    assert all(("$readers" in plan) == way.startswith("too many") for plan in plans)
+    assert any("$bits" in plan for plan in plans) == (way != "named, and compared")
+
+
+def test_documents_without_words_are_readable_as_soon_as_they_are_written(postgres_url: str) -> None:
+    with opened(postgres_url, "vectors_images") as store:
+        images = [
+            Record(Document(f"i{n}", image=Path("-.png"), readers=["group:a"]), {TEXT: VECTORS[n]}) for n in range(3)
+        ]
+        restricted = restricted_store(store, readable(["group:a"]))
+        for count in range(1, 4):
+            store.upsert(images[count - 1 : count])
+            assert len(restricted.search(TEXT, QUERIES[:1], limit=9)[0]) == count
+        assert store.delete(["i0"]) == 1
+        assert len(restricted.search(TEXT, QUERIES[:1], limit=9)[0]) == 2
 
 
 def test_identical_vectors_do_not_cut_a_graph(postgres_url: str) -> None:

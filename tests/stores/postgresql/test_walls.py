@@ -210,7 +210,7 @@ def test_every_generation_is_measured_with_all_of_its_fields(server: PostgresSer
         assert store.disk_use().bytes < before.bytes / 2
 
 
-def test_a_table_that_was_restored_is_used_from_the_next_call_on(server: PostgresServer, database: str) -> None:
+def test_a_table_that_was_restored_is_looked_at_and_used(server: PostgresServer, database: str) -> None:
     url = server.url_of("app", database)
     _fill(url)
     with open_store(url) as store:
@@ -221,8 +221,6 @@ def test_a_table_that_was_restored_is_used_from_the_next_call_on(server: Postgre
             'INSERT INTO public.copied OVERRIDING SYSTEM VALUE SELECT * FROM "vlmsearch$1"',
             'ALTER TABLE "vlmsearch$1" RENAME TO gone; ALTER TABLE public.copied RENAME TO "vlmsearch$1"',
         )
-        with pytest.raises(BackendError, match="another table has the name of one of the index by now"):
-            len(store)
         assert len(store) == len(TEXTS)
 
 

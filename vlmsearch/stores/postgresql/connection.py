@@ -71,6 +71,8 @@ _BEGIN = "".join(
 )
 READING = "SET TRANSACTION READ ONLY;"
 """The setting of a transaction that only reads. The answer to its COMMIT is not waited for."""
+SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;"
+"""The setting of a transaction whose queries all see one moment."""
 _AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _REFUSED = re.compile(
     r"authentication failed|no password supplied|does not exist|pg_hba\.conf|certificate|not support SSL", re.IGNORECASE

@@ -27,13 +27,14 @@ from vlmsearch.stores.documents import (
     with_passages,
     words_of_row,
 )
-from vlmsearch.stores.filters import Filter, both, keys_of
+from vlmsearch.stores.filters import Comparison, Filter
 from vlmsearch.stores.generations import Slot
 from vlmsearch.stores.listing import Outline
 from vlmsearch.stores.passages import row_stamp, rows_of
 from vlmsearch.stores.postgresql.connection import (
     DEFAULT_OPTIONS,
     READING,
+    SNAPSHOT,
     PostgresAddress,
     PostgresConnection,
     PostgresOptions,
@@ -54,6 +55,7 @@ from vlmsearch.stores.postgresql.values import (
     STATE,
     Condition,
     among,
+    among_lists,
     check_size,
     compile_filter,
     document_row,
@@ -63,7 +65,7 @@ from vlmsearch.stores.postgresql.values import (
     unescape,
 )
 from vlmsearch.stores.postgresql.vectors import DAY, MAX_EF_SEARCH, FieldSearch, VectorTable, array_of
-from vlmsearch.stores.postgresql.words import ONE_MOMENT, SNAPSHOT, Scope, WordRanking
+from vlmsearch.stores.postgresql.words import ONE_MOMENT, Scope, WordRanking
 from vlmsearch.stores.postings import MAX_ROWS, Postings
 from vlmsearch.stores.readers import check_writable, keep_readers
 from vlmsearch.stores.recall import Recalls
@@ -289,15 +291,28 @@ class PostgresStore(DatabaseStore):
         self._proof = proof_of(self._schema, checked, (vector, number), "" if has_lists else lists) if checked else ""
         return checked
 
-    def _compiled(self, session: Session, where: Filter | None) -> Condition:
+    def _compiled(self, session: Session, where: Filter | None, *, by_number: bool = False) -> Condition:
         """Return a filter as a condition in a transaction, which has proved whether there are lists of readers.
 
-        Where there are none, and no document was given readers without them, everyone reads everything.
+        Args:
+            session: The transaction.
+            where: The filter.
+            by_number: Whether readable documents may be named by their numbers. The transaction sees one moment.
         """
-        if where is not None and not self._lists and not self._is_open and READERS in keys_of(where):
-            query = f"SELECT NOT EXISTS (SELECT FROM {self._tables.documents} WHERE metadata ? 'readers')"
-            self._is_open = all_rows(session, query)[0][0]
-        return compile_filter(where, self._lists, is_open=self._is_open)
+
+        def readable(scope: Comparison) -> Condition:
+            if self._lists:
+                condition = among_lists(scope, self._lists)
+                return self._words.named_within(session, Scope(scope, condition)) if by_number else condition
+            if not self._is_open:  # readers may have been written by hand
+                query = f"SELECT NOT EXISTS (SELECT FROM {self._tables.documents} WHERE metadata ? 'readers')"
+                self._is_open = all_rows(session, query)[0][0]
+            return ALWAYS if self._is_open else compile_filter(scope)
+
+        return compile_filter(where, readable)
+
+    def _named(self, session: Session, where: Filter | None) -> Condition:
+        return self._compiled(session, where, by_number=True)
 
     def describe(self) -> dict[str, str]:
         """Return how the store searches, for people; the recall of an index of vectors is measured."""
@@ -311,7 +326,7 @@ class PostgresStore(DatabaseStore):
     def _find_exactly(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
-        return self._vectors.find_nearest(field, vectors, limit, partial(self._compiled, where=where), exact_for=DAY)
+        return self._vectors.find_nearest(field, vectors, limit, partial(self._named, where=where), exact_for=DAY)
 
     def drop(self, generation: str, spaces: Sequence[Space]) -> None:
         """Remove everything that a generation has."""
@@ -450,14 +465,14 @@ class PostgresStore(DatabaseStore):
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
     ) -> list[list[VersionedHit]]:
         """Find the nearest documents of each query: see `FieldSearch`."""
-        return self._vectors.find_nearest(field, vectors, limit, partial(self._compiled, where=where))
+        return self._vectors.find_nearest(field, vectors, limit, partial(self._named, where=where))
 
     def compare_vectors(
         self, field: Field, vectors: Vectors, ids: Collection[str], where: Filter | None
     ) -> list[VersionedHit]:
         """Compare documents with one query."""
         return self._vectors.find_nearest(
-            field, vectors[:1], len(ids), lambda session: among(ids, self._compiled(session, where)), exact_for=0
+            field, vectors[:1], len(ids), lambda session: among(ids, self._named(session, where)), exact_for=0
         )[0]
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
@@ -506,7 +521,7 @@ class PostgresStore(DatabaseStore):
         def ranked(session: Session) -> T:
             within = self._compiled(session, scope)
             inner = None if scope is None or within is ALWAYS else Scope(scope, within)
-            return rank(self._words, session, self._compiled(session, both(scope, where)), inner)
+            return rank(self._words, session, self._compiled(session, where), inner)
 
         return self._session("search words", ranked, ONE_MOMENT)
 

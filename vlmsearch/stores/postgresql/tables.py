@@ -246,6 +246,7 @@ class IndexTables:
         session.execute(f"DELETE FROM {self.lists} l WHERE {unused}")
         session.execute(_LISTS.format(lists=self.lists, given=self.documents))
         session.execute(f"UPDATE {self.documents} SET readers = {self._list_of('metadata')} WHERE {self.unlisted}")
+        self._note_readers(session)
 
     def _list_of(self, metadata: str) -> str:
         return _LIST_OF.format(new=metadata, lists=self.lists)
@@ -296,7 +297,8 @@ class IndexTables:
         """
         given, values = f"json_to_recordset(%s::json) AS given({_GIVEN})", (f"[{','.join(rows.values())}]",)
         columns = selected = _NAMES
-        if self._keep_lists(session, given, values):
+        has_lists = self._keep_lists(session, given, values)
+        if has_lists:
             columns, selected = f"{_NAMES}, readers", f"{_NAMES}, {self._list_of('metadata')}"
         others = (name for name in columns.split(", ") if name not in ("id", "metadata"))
         changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
@@ -315,6 +317,8 @@ class IndexTables:
             gone += self._delete(session, condition, (list(documents), list(rows)))
         numbers = np.array([number for _, number, _, _ in written], np.int64)  # they rise, as the ids do
         sizes = self._forget(session, gone, [replace(part, rows=numbers[part.rows]) for part in words])
+        if has_lists and not sizes:
+            sizes = self._note_readers(session)
         for field, table in self.vectors.items():
             table.put(session, {number: vectors[id][field] for id, number, *_ in written if field in vectors[id]})
         return sizes, documents
@@ -365,8 +369,11 @@ class IndexTables:
             f"FROM (SELECT %s::jsonb AS rows) given WHERE id = ANY(%s::text[] || {self.passages})",
             (version, f"{{{given}}}", ids, ids),
         )
-        # an empty segment makes restricted handles count words anew
-        return self.words.add(session, NOTHING, NOTHING.rows) if has_lists else []
+        return self._note_readers(session) if has_lists else []
+
+    def _note_readers(self, session: Session) -> list[SegmentSize]:
+        """Add an empty segment of words, by which restricted handles see that others may be readable now."""
+        return self.words.add(session, NOTHING, NOTHING.rows)
 
     @property
     def wrong_passages(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -147,11 +147,13 @@ class Condition(NamedTuple):
         text: The condition.
         values: The values of its placeholders.
         has_index: Whether the index of metadata finds the documents that pass.
+        rows: How many rows pass, where it names their numbers and asks for nothing but ``d.row``.
     """
 
     text: str
     values: tuple[Any, ...]
     has_index: bool = False
+    rows: int | None = None
 
 
 ALWAYS = Condition("true", ())
@@ -162,27 +164,33 @@ def among(ids: Collection[str], where: Condition) -> Condition:
     return Condition(f"d.id = ANY(%s) AND {where.text}", (list(ids), *where.values))
 
 
-def compile_filter(where: Filter | None, lists: str = "", *, is_open: bool = False) -> Condition:
+def compile_filter(where: Filter | None, readable: Callable[[Comparison], Condition] | None = None) -> Condition:
     """Return a filter as a condition that is true or false, never null; `ALWAYS` where it passes everything.
 
     Args:
         where: The filter.
-        lists: The table of lists of readers, as SQL has it, where the index has one.
-        is_open: Whether no document has readers.
+        readable: Compiles the comparison of `vlmsearch.stores.readers.readable`.
     """
     if where is None:
         return ALWAYS
     if not isinstance(where, Comparison):
-        parts = [compile_filter(part, lists, is_open=is_open) for part in where.filters]
-        return _combined(where.operator, parts)
-    if where.key == READERS and where.or_absent and is_open:
-        return ALWAYS
-    if where.key == READERS and where.or_absent and lists and isinstance(where.value, tuple):
-        names = [escape(name) for name in where.value if isinstance(name, str)]
-        return Condition(_IS_READABLE.format(lists), (names,))
+        return _combined(where.operator, [compile_filter(part, readable) for part in where.filters])
+    if where.key == READERS and where.or_absent and readable:
+        return readable(where)
     condition = _compile_comparison(where)
     absent = Condition("NOT d.metadata ? %s", (escape(where.key),))
     return _combined("$or", [absent, condition]) if where.or_absent else condition
+
+
+def among_lists(scope: Comparison, lists: str) -> Condition:
+    """Return the condition that some principals may read a document.
+
+    Args:
+        scope: The comparison of its readers with them.
+        lists: The table of lists of readers, as SQL has it.
+    """
+    names = scope.value if isinstance(scope.value, tuple) else (scope.value,)
+    return Condition(_IS_READABLE.format(lists), ([escape(str(name)) for name in names],))
 
 
 _IS_READABLE = (

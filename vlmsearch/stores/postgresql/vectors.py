@@ -26,7 +26,7 @@ from pgvector import Vector
 from vlmsearch._util.batching import batches
 from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import BackendError, VlmsearchError
-from vlmsearch.stores.postgresql.connection import READING, Session, all_rows, quoted
+from vlmsearch.stores.postgresql.connection import READING, SNAPSHOT, Session, all_rows, quoted
 from vlmsearch.stores.postgresql.values import ALWAYS, Condition, escape, hit_of
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, Vectors
@@ -51,6 +51,9 @@ _SAMPLED, _EXACT_SHARE = 500, 0.02
 """Documents on which a filter is tried. Up to this share that passes, all are compared."""
 _FRESH_SECONDS, _PAUSE = 10.0, 3600.0
 """Seconds for which a size is remembered, and until a graph that failed is tried again."""
+_REACH = "c.far, max(c.far) OVER () AS reach, count(*) OVER () AS compared"
+_ALL = "0 AS far, 0 AS reach, 0 AS compared"
+"""What is told beside the distance, of vectors with some signs and of all."""
 _BUILD = (  # by one process, since shared memory is short in many containers
     "SELECT set_config(name, '5s', true) FROM pg_settings WHERE name = 'client_connection_check_interval';"
     "SET LOCAL max_parallel_maintenance_workers = 0;"
@@ -172,11 +175,10 @@ class VectorTable:
 
     # ---- the queries of candidates, nearest first; a placeholder is for the vector
 
-    def by_bits(self, limit: int, above: int) -> str:
-        """Return the query of rows with many signs of a vector, of those above a number."""
+    def by_bits(self, limit: int, condition: str) -> str:
+        """Return the query of rows ``d`` with many signs of a vector, of those that pass a condition."""
         common = f"bits {self.operator('<~>')} {self._signs('%s')}"
-        later = f" WHERE row > {above}" if above else ""
-        return f"SELECT row, {common} AS far FROM {self.bits}{later} ORDER BY far LIMIT {limit}"
+        return f"SELECT row, {common} AS far FROM {self.bits} d WHERE {condition} ORDER BY far LIMIT {limit}"
 
     def by_graph(self, segment: int, limit: int) -> str:
         """Return the query of the rows of a graph that are still there."""
@@ -327,28 +329,31 @@ class FieldSearch:
         def search(session: Session) -> list[list[VersionedHit]]:
             condition = compiled(session)
             has_filter = condition is not ALWAYS
+            is_of_rows = condition.rows is not None
             passing = f"{table.table} v JOIN {self.documents} d USING (row) WHERE {condition.text}"
+            if is_of_rows:
+                passing = f"(SELECT * FROM {table.table} d WHERE {condition.text}) v"
             rows = self._rows(session, field) if exact_for is None else 0
             wanted = self._wanted(session, condition, rows, depth)
-            is_rare = rows > 0 and not wanted  # the planner expects many
+            is_rare = rows > 0 and not wanted and not is_of_rows  # the planner expects many
             exactly = (f"{few} WHERE {condition.text}" if is_rare else passing) if has_filter else f"{table.table} v"
             graphs = list(table.graphs(session)) if not has_filter and rows > self.graph_from else []
+            of_bits = condition.text if is_of_rows else f"row > {max(graphs)}" if graphs else "true"
             near = " UNION ".join(
-                [f"({table.by_bits(wanted, max(graphs, default=0))})", *(table.by_graph(n, candidates) for n in graphs)]
+                [f"({table.by_bits(wanted, of_bits)})", *(table.by_graph(n, candidates) for n in graphs)]
             )
-            if has_filter:
+            if has_filter and not is_of_rows:
                 near = (
                     f"SELECT row, far FROM ({near}) near CROSS JOIN LATERAL (SELECT FROM {self.documents} d "
                     f"WHERE d.row = near.row AND {condition.text} OFFSET 0) passing ORDER BY far LIMIT {depth}"
                 )
             near = f"({near}) c CROSS JOIN LATERAL (SELECT * FROM {table.table} t WHERE t.row = c.row OFFSET 0) v"
 
-            def compared(vector: Vector, far: str, vectors: str, count: int) -> list[tuple[Any, ...]]:
+            def compared(vector: Vector, vectors: str, count: int, reach: str = _ALL) -> list[tuple[Any, ...]]:
                 """Compare vectors ``v`` in full. Behind each hit is what `_may_miss` takes, and how many there were."""
                 session.deadline.renew()  # each may read all signs, or all vectors
                 nearest = (
-                    f"SELECT v.row, v.vector {table.operator('<#>')} %s AS distance, {far} AS far, "
-                    f"max({far}) OVER () AS reach, count(*) OVER () AS compared "
+                    f"SELECT v.row, v.vector {table.operator('<#>')} %s AS distance, {reach} "
                     f"FROM {vectors} ORDER BY distance FETCH FIRST {limit} ROWS WITH TIES"
                 )
                 query = (
@@ -360,15 +365,16 @@ class FieldSearch:
 
             pages = []
             for vector in map(Vector, vectors):
-                hits = compared(vector, "c.far", near, 2 + len(graphs)) if wanted else []
+                hits = compared(vector, near, 2 + len(graphs), _REACH) if wanted else []
                 is_short = not hits or hits[0][-1] < (limit if graphs else depth)
-                if is_short or (has_filter and _may_miss([far for *_, far, _, _ in hits], hits[0][-2], table.dim)):
-                    hits = compared(vector, "0", exactly, 1)
+                is_drawn = has_filter and not is_of_rows
+                if is_short or (is_drawn and _may_miss([far for *_, far, _, _ in hits], hits[0][-2], table.dim)):
+                    hits = compared(vector, exactly, 1)
                 pages.append([hit_of(*row) for *row, _, _, _ in hits])
             return pages
 
         settings = (
-            f"{BITMAP}SET LOCAL hnsw.iterative_scan = relaxed_order;"
+            f"{BITMAP}{SNAPSHOT}SET LOCAL hnsw.iterative_scan = relaxed_order;"
             f"SET LOCAL hnsw.max_scan_tuples = {10 * candidates};"
             f"SET LOCAL hnsw.ef_search = {min(candidates, MAX_EF_SEARCH)};"
         )
@@ -377,10 +383,13 @@ class FieldSearch:
     def _wanted(self, session: Session, condition: Condition, rows: int, depth: int) -> int:
         """Return how many rows to take by their bits, 0 to compare all that pass.
 
+        Rows that are known by their numbers are taken as an index of them alone would.
         Documents drawn at random tell the share: the planner knows nothing of most conditions on metadata. It is
         remembered for some seconds.
         """
         wanted, share = depth, 1.0
+        if condition.rows is not None:
+            return depth if rows and condition.rows > max(self.exact_up_to, 2 * depth) else 0
         if rows and condition is not ALWAYS:
             key = hash((condition.text, repr(condition.values)))
             share, end = self._shares.get(key, (1.0, 0.0))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from vlmsearch._util.batching import PAGE, batches
 from vlmsearch.stores.documents import words_of_row
 from vlmsearch.stores.filters import Filter, keys_of as keys_of_filter
-from vlmsearch.stores.postgresql.connection import READING, Session, all_rows
+from vlmsearch.stores.postgresql.connection import READING, SNAPSHOT, Session, all_rows
 from vlmsearch.stores.postgresql.pages import terms_of_page
 from vlmsearch.stores.postgresql.segments import Segment, dead_of
 from vlmsearch.stores.postgresql.tables import IndexTables
@@ -28,8 +29,6 @@ from vlmsearch.stores.terms import AUTO, QueryTerm, query_terms
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import READERS
 
-SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;"
-"""The setting of a transaction whose queries all see one moment."""
 ONE_MOMENT = (
     f"{READING}{SNAPSHOT}SET LOCAL enable_seqscan = off; SET LOCAL jit = off; "
     "SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL work_mem = '64MB';"
@@ -37,9 +36,11 @@ ONE_MOMENT = (
 """Settings of a search: a moment that all its queries see, and plans that follow the indexes."""
 _MAX_SCOPES = 16
 """Restricted handles whose words are kept."""
+_MAX_NAMED, _LARGE = 100_000, 2**28
+"""The most rows that a query names, and the bytes of documents among which they are not looked for for that alone."""
 _FIRST = 300
 """Rows at least that are looked at first, where there is a filter: four for each wanted document."""
-_NO_PLACES = np.empty(0, np.uint16)
+_NO_PLACES, _NO_ROWS = np.empty(0, np.uint16), np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,14 @@ class _RowMask:
     rows: Rows
     is_in: bool
 
+    @cached_property
+    def named(self) -> str:
+        """Return the rows as PostgreSQL writes an array."""
+        return f"{{{','.join(map(str, self.rows.tolist()))}}}"
+
     def __getitem__(self, rows: Rows, /) -> Mask:
+        if not len(rows):
+            return np.empty(0, np.bool_)
         some = self.rows[slice(*np.searchsorted(self.rows, (rows[0], rows[-1] + 1)))]
         mask, at = np.full(len(rows), not self.is_in), np.searchsorted(rows, some)
         mask[at[rows[at] == some]] = self.is_in
@@ -109,7 +117,7 @@ class WordRanking:
         self._known = _Words.of({})
         self._last: tuple[_Words, frozenset[int], WordTable] = self._known, frozenset(), self._known.table
         self._language_of: dict[int, frozenset[str]] = {}
-        self._within: OrderedDict[Filter, tuple[_Words, _Words]] = OrderedDict()
+        self._within: OrderedDict[Filter, tuple[_Words, _Words, _RowMask]] = OrderedDict()
 
     def search(
         self, session: Session, query: str, limit: int, where: Condition, scope: Scope | None = None
@@ -121,7 +129,7 @@ class WordRanking:
             query: The query.
             limit: Documents at most.
             where: A filter.
-            scope: What counts of the documents; what passes the filter is of these.
+            scope: Which documents there are; None for all.
         """
         asked = query_terms(query, self._language)
         table = self._table(session, asked, scope)
@@ -144,6 +152,8 @@ class WordRanking:
         asked = query_terms(query, self._language)
         documents = self._read(session, among(ids, where))
         rows = np.array(sorted(documents), np.int64)
+        if scope is not None:
+            rows = rows[self._seen_within(session, self._seen(session), scope)[1][rows]]
         scores, _ = self._table(session, asked, scope).scores(asked, rows)
         return sorted(_hits(rows, scores, documents), key=lambda hit: (-hit.score, hit.id))
 
@@ -155,7 +165,7 @@ class WordRanking:
     def _table(self, session: Session, asked: Sequence[QueryTerm], scope: Scope | None) -> WordTable:
         """Return the words that a transaction sees, with the postings of some terms. The last ones are kept."""
         words = self._seen(session)
-        words = words if scope is None else self._seen_within(session, words, scope)
+        words = words if scope is None else self._seen_within(session, words, scope)[0]
         known, read, table = self._last
         keys = keys_of(asked, words.languages)
         signed = keys.view(np.int64).tolist()
@@ -191,19 +201,31 @@ class WordRanking:
             self._known = known = _Words.of(heads)
         return known
 
-    def _seen_within(self, session: Session, words: _Words, scope: Scope) -> _Words:
-        """Return the words of some documents among those that a transaction sees. The last scopes are kept."""
-        known, own = self._within.pop(scope.where, (None, words))
+    def named_within(self, session: Session, scope: Scope) -> Condition:
+        """Return the condition of a scope in a transaction that sees one moment: by their numbers, if they are few."""
+        words = self._seen(session)
+        if words is not self._within.get(scope.where, (None,))[0]:
+            size = all_rows(session, "SELECT pg_relation_size(%s::regclass)", (self._documents,))[0][0]
+            if size > _LARGE:
+                return scope.condition
+        alive = self._seen_within(session, words, scope)[1]
+        if len(alive.rows) > _MAX_NAMED:
+            return scope.condition
+        return Condition("d.row = ANY(%s::bigint[])", (alive.named,), rows=len(alive.rows))
+
+    def _seen_within(self, session: Session, words: _Words, scope: Scope) -> tuple[_Words, _RowMask]:
+        """Return the words of some documents among those that a transaction sees, and these. The last are kept."""
+        known, own, alive = self._within.pop(scope.where, (None, words, _RowMask(_NO_ROWS, is_in=True)))
         if known is not words:
             alive = self._passing(session, scope.condition)
             languages = self._languages_of(session, words, alive.rows)
             parts = {number: replace(part, languages=languages) for number, part in words.parts.items()}
             own = _Words(words.heads, parts, WordTable(list(parts.values()), alive), languages)
         if keys_of_filter(scope.where) == {READERS}:  # no other change of metadata makes a segment
-            self._within[scope.where] = words, own
+            self._within[scope.where] = words, own, alive
         while len(self._within) > _MAX_SCOPES:
             self._within.popitem(last=False)
-        return own
+        return own, alive
 
     def _languages_of(self, session: Session, words: _Words, rows: Rows) -> frozenset[str]:
         """Return the languages of the texts of some rows. They are read where the index has several."""
