@@ -89,6 +89,13 @@ def test_a_reindex_says_that_its_model_takes_no_images(tmp_path: Path) -> None:
     )
     again = run("reindex", "--encoder", "onnx:demo-minilm", "--ignore-space", "--json", *store)
     assert (again.returncode, json.loads(again.stdout)["image_only"]) == (1, 1)
+    left = run("reindex", "--encoder", "onnx:demo-minilm", "--ignore-space", "--allow-missing", *store)
+    assert "texts alone" not in left.stdout
+    (tmp_path / "rows.jsonl").write_text('{"id": "both", "text": "a dog", "image": "scene.png"}')
+    both = ("--store", f"sqlite:{tmp_path / 'both'}")
+    ok("index", tmp_path / "rows.jsonl", *both, "--encoder", "mock:")
+    told = ok("reindex", "--encoder", "onnx:demo-minilm", "--ignore-space", *both)
+    assert "1 documents with an image are found by their texts alone: onnx:demo-minilm takes no images\n" in told
     refused = run("index", tmp_path / "scene.png", "--store", f"sqlite:{tmp_path}/new", "--encoder", "onnx:demo-minilm")
     assert "encodes no images" in refused.stderr
     ok("index", tmp_path / "note.txt", "--store", f"sqlite:{tmp_path}/new", "--encoder", "onnx:demo-minilm")

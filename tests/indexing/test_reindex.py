@@ -37,7 +37,7 @@ from vlmsearch import (
 from vlmsearch.demo.scenes import make_scene
 from vlmsearch.indexing import reindex as reindexing
 from vlmsearch.indexing.reindex import drop_old, reindex
-from vlmsearch.registry import open_store
+from vlmsearch.registry import open_encoder, open_store
 from vlmsearch.stores.base import Store, check_store
 from vlmsearch.stores.chroma.store import ChromaStore
 from vlmsearch.stores.generations import GenerationalStore
@@ -654,6 +654,24 @@ def test_a_document_that_is_left_out_is_not_in_the_new_index_as_it_was_before(tm
     report = reindex(store, second, allow_missing=True)
     assert (report.switched, report.lost) == (True, ("a", "gone"))
     assert list(store.ids()) == ["b"]
+
+
+def test_what_a_model_without_images_leaves_out_is_said(tmp_path: Path) -> None:
+    make_scene(3).draw(64).save(tmp_path / "scene.png")
+    store = MockStore()
+    Pipeline(MockEncoder(), store).add(
+        [
+            Document("text", text="t"),
+            Document("both", text="t", image=tmp_path / "scene.png"),
+            Document("not kept", text="t", image=make_scene(1).draw(64)),
+            Document("image", image=tmp_path / "scene.png"),
+        ]
+    )
+    with open_encoder("onnx:demo-minilm") as encoder:
+        refused, done = reindex(store, encoder), reindex(store, encoder, allow_missing=True)
+    assert (refused.switched, refused.lost, refused.image_only, refused.text_only) == (False, ("image",), 1, 0)
+    assert (done.switched, done.lost, done.image_only, done.text_only) == (True, ("image",), 1, 2)
+    assert sorted(store.ids()) == ["both", "not kept", "text"]
 
 
 def test_images_that_an_index_took_are_taken_again(tmp_path: Path) -> None:

@@ -124,6 +124,10 @@ def _print(done: ReindexReport, encoder: str) -> None:
     added = "" if done.bytes_added is None else f" and {_size(done.bytes_added)}"
     documents = f"{done.documents} documents{files_text(done.documents, done.files)}"
     click.echo(f"{documents}, {done.encoded} encoded: it took {_duration(done.seconds)}{added}")
+    if done.text_only:
+        click.echo(
+            f"{done.text_only} documents with an image are found by their texts alone: {encoder} takes no images"
+        )
     print_first([f"not encoded  {id}" for id in done.lost])
     if done.lost and not done.switched:
         why = "their images are not kept or are missing"

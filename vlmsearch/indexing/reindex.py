@@ -8,7 +8,7 @@ is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +27,7 @@ from vlmsearch.media.limits import DEFAULT_LIMITS, ImageLimits
 from vlmsearch.search.relevance import Backgrounds
 from vlmsearch.stores.base import OnDisk, Replaceable, Store, needed_manifest, reject_list_of
 from vlmsearch.stores.generations import GenerationalStore
-from vlmsearch.types import Document, Manifest, MetadataChange, Stamp, encodes_images
+from vlmsearch.types import Document, Field, Manifest, MetadataChange, Stamp, encodes_images
 
 _BATCH = 500
 _ROUNDS = 3
@@ -47,6 +47,7 @@ class ReindexReport:
         bytes_added: The growth of both indexes together; None where the server does not say.
         files: The number of documents in the new index that are no parts of files.
         image_only: Lost documents that have no text, where the encoder takes no images.
+        text_only: Documents with an image that the new index finds by their texts alone, since it takes no images.
     """
 
     documents: int
@@ -57,6 +58,7 @@ class ReindexReport:
     bytes_added: int | None = None
     files: int = 0
     image_only: int = 0
+    text_only: int = 0
 
 
 def reindex(
@@ -134,14 +136,15 @@ def _replace(
     """
     beside = replaceable(store)
     new = beside.beside(model.fingerprint, model.spaces)
-    encoded, lost, switched, image_only = 0, set[str](), False, 0
+    encoded, lost, switched, image_only, text_only = 0, set[str](), False, 0, 0
     for _ in range(_ROUNDS):
         done, lost = fill(new)
         encoded += done
         if not done:
             break
-    if lost and not encodes_images(model.spaces):
+    if not encodes_images(model.spaces):
         image_only = sum(not document.text for document in store.get(sorted(lost)))
+        text_only = _count_images(store, lost)
     if allow_missing or not lost:
         Backgrounds().keep(new, encoded, None if isinstance(model, Manifest) else model)
         try:
@@ -155,8 +158,20 @@ def _replace(
             if not switched:
                 with suppress(VlmsearchError):  # what went wrong before is what has to be said
                     beside.unfreeze(new)
-    used = store if switched else new
-    return ReindexReport(len(used), encoded, tuple(sorted(lost)), switched, 0.0, None, used.count_files(), image_only)
+    used, missing = store if switched else new, tuple(sorted(lost))
+    return ReindexReport(
+        len(used), encoded, missing, switched, 0.0, None, used.count_files(), image_only, text_only if switched else 0
+    )
+
+
+def _count_images(store: Store, lost: Collection[str]) -> int:
+    """Count the documents that are found by their images, without those that are lost."""
+    kept = (id for id in store.ids() if id not in lost)
+    return sum(_has_image(own) for ids in batches(kept, _BATCH) for own in store.fields(ids).values())
+
+
+def _has_image(fields: Collection[Field]) -> bool:
+    return any(field.modality == "image" for field in fields)
 
 
 def _renew(store: Store, encoder: Encoder, options: IndexOptions) -> ReindexReport:
@@ -207,7 +222,9 @@ def _copy(store: Store, new: Store, encoder: Encoder, options: IndexOptions) -> 
     before = {reject.id for reject in rejects.rejects()}
     digest = partial(_digest, splitter=Splitter.of(encoder), passages=options.passages)
     options = replace(options, on_progress=_beside(new, options.on_progress))
-    report = Flow(encoder, new, options).run(_to_encode(store, new, lost, digest))
+    report = Flow(encoder, new, options).run(
+        _to_encode(store, new, lost, digest, needs_images=encodes_images(encoder.spaces))
+    )
     failed = {reject.id for reject in report.rejects}
     rejects.release(list(failed - before))
     lost |= failed
@@ -250,18 +267,18 @@ def _used_bytes(store: Store) -> int | None:
 
 
 def _to_encode(
-    store: Store, new: Store, lost: set[str], digest: Callable[[Document, Stamp], str]
+    store: Store, new: Store, lost: set[str], digest: Callable[[Document, Stamp], str], needs_images: bool
 ) -> Iterator[SourceDocument]:
     """Yield the documents that the new index lacks or has otherwise.
 
-    ``lost`` gets those that cannot be encoded.
+    ``lost`` gets those that cannot be encoded: with ``needs_images``, those whose images are not kept.
     """
     for batch in batches(store.ids(), _BATCH):
         stamps, there = store.stamps(batch), new.stamps(batch)
         changed = [id for id in batch if id in stamps and _unmarked(stamps[id]) != _unmarked(there.get(id))]
         fields = store.fields(changed) if changed else {}
         for document in store.get(changed):
-            if document.image is None and any(field.modality == "image" for field in fields.get(document.id, ())):
+            if needs_images and document.image is None and _has_image(fields.get(document.id, ())):
                 lost.add(document.id)
             elif _is_indexable(document):
                 stamp = stamps[document.id]

@@ -155,7 +155,7 @@ class PostgresStore(DatabaseStore):
         self._proof_of_slots = ""
         """Statements that prove that the tables beside the generations are those that were looked at."""
         self._lists, self._is_open = "", False
-        """The table of lists of readers, "" where there is none; and whether then no document is known to have any."""
+        """The table of lists of readers, or ""; and whether no document is known to have any."""
 
     # ---- what it is made of
 
@@ -292,7 +292,9 @@ class PostgresStore(DatabaseStore):
         return checked
 
     def _compiled(self, session: Session, where: Filter | None, *, by_number: bool = False) -> Condition:
-        """Return a filter as a condition in a transaction, which has proved whether there are lists of readers.
+        """Return a filter as a condition in a transaction.
+
+        The transaction has proved whether there are lists of readers.
 
         Args:
             session: The transaction.

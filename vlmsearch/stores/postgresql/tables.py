@@ -372,7 +372,7 @@ class IndexTables:
         return self._note_readers(session) if has_lists else []
 
     def _note_readers(self, session: Session) -> list[SegmentSize]:
-        """Add an empty segment of words, by which restricted handles see that others may be readable now."""
+        """Add an empty segment of words: restricted handles look anew at what is readable."""
         return self.words.add(session, NOTHING, NOTHING.rows)
 
     @property

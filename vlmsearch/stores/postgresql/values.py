@@ -165,7 +165,9 @@ def among(ids: Collection[str], where: Condition) -> Condition:
 
 
 def compile_filter(where: Filter | None, readable: Callable[[Comparison], Condition] | None = None) -> Condition:
-    """Return a filter as a condition that is true or false, never null; `ALWAYS` where it passes everything.
+    """Return a filter as a condition that is true or false, never null.
+
+    It is `ALWAYS` where it passes everything.
 
     Args:
         where: The filter.

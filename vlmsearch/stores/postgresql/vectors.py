@@ -53,7 +53,7 @@ _FRESH_SECONDS, _PAUSE = 10.0, 3600.0
 """Seconds for which a size is remembered, and until a graph that failed is tried again."""
 _REACH = "c.far, max(c.far) OVER () AS reach, count(*) OVER () AS compared"
 _ALL = "0 AS far, 0 AS reach, 0 AS compared"
-"""What is told beside the distance, of vectors with some signs and of all."""
+"""Columns beside the distance: of vectors that were chosen by their signs, and of all."""
 _BUILD = (  # by one process, since shared memory is short in many containers
     "SELECT set_config(name, '5s', true) FROM pg_settings WHERE name = 'client_connection_check_interval';"
     "SET LOCAL max_parallel_maintenance_workers = 0;"
@@ -176,7 +176,7 @@ class VectorTable:
     # ---- the queries of candidates, nearest first; a placeholder is for the vector
 
     def by_bits(self, limit: int, condition: str) -> str:
-        """Return the query of rows ``d`` with many signs of a vector, of those that pass a condition."""
+        """Return the query of rows with many signs of a vector. They are ``d`` in the condition that they pass."""
         common = f"bits {self.operator('<~>')} {self._signs('%s')}"
         return f"SELECT row, {common} AS far FROM {self.bits} d WHERE {condition} ORDER BY far LIMIT {limit}"
 

@@ -37,7 +37,7 @@ ONE_MOMENT = (
 _MAX_SCOPES = 16
 """Restricted handles whose words are kept."""
 _MAX_NAMED, _LARGE = 100_000, 2**28
-"""The most rows that a query names, and the bytes of documents among which they are not looked for for that alone."""
+"""Rows at most that a query names. They are not looked for in tables of more bytes for that alone."""
 _FIRST = 300
 """Rows at least that are looked at first, where there is a filter: four for each wanted document."""
 _NO_PLACES, _NO_ROWS = np.empty(0, np.uint16), np.empty(0, np.int64)
