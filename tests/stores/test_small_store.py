@@ -46,7 +46,7 @@ def test_info_says_that_the_store_keeps_no_list_of_them(monkeypatch: pytest.Monk
     store.bind(encoder.fingerprint, encoder.spaces)
     monkeypatch.setattr("vlmsearch.registry.open_store", lambda _: store)
     told = CliRunner().invoke(cli, ["info", "--store", "small:", "--rejects"])
-    assert "\nrejected    not kept by this store\n" in told.output
+    assert "\nrejected    not known: the store keeps none, or this handle is restricted\n" in told.output
     told = CliRunner().invoke(cli, ["info", "--store", "small:", "--rejects", "--json"])
     found = json.loads(told.output)
     assert (found["rejected"], found["rejects"]) == (None, [])

@@ -100,7 +100,11 @@ def _print(facts: Mapping[str, Any], listed: Sequence[Reject], ranker: str) -> N
     if facts["tuning"]:
         click.echo(f"tuning      {', '.join(f'{name} {value:g}' for name, value in facts['tuning'].items())}")
     codes = facts["rejected"]
-    rejected = "not kept by this store" if codes is None else ", ".join(f"{n} {code}" for code, n in codes.items())
+    rejected = (
+        "not known: the store keeps none, or this handle is restricted"
+        if codes is None
+        else ", ".join(f"{n} {code}" for code, n in codes.items())
+    )
     click.echo(f"rejected    {rejected or 'none'}")
     if count := facts.get("partly_read"):
         click.echo(f"not read    {unread_text(facts['unread'])}, of {count:,} documents: `vlmsearch list --unread`")
