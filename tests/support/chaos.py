@@ -4,7 +4,7 @@
 ``--kill chroma`` kill a server under load and start it again; ``--kill sqlite`` kills who writes to a file, which needs
 no repair; ``--kill postgresql`` kills who writes to PostgreSQL, ``--kill "postgresql server"`` all processes of
 that server at once, as a power cut does, and ``--kill "postgresql disk"`` stops them for longer than a writer waits.
-After each, every document that a finished write left must be found by its vectors, once, with its text;
+After each, every document that a finished write left must be found by its vectors, once, with its text, by its readers;
 ``check --repair`` must end clean and another ``check`` find nothing.
 """
 
@@ -32,10 +32,13 @@ from tests.support.parts import check_server_mark
 from tests.support.postgres_servers import PostgresServer, postgres_server
 from tests.support.servers import START_SECONDS, chroma_command, free_port
 from vlmsearch import BackendUnavailableError, Document, Record, Stamp
+from vlmsearch.stores.base import WordSearch
 from vlmsearch.stores.mongodb.connection import MongoOptions
 from vlmsearch.stores.mongodb_chroma.store import MongoChromaStore
 from vlmsearch.stores.postgresql.connection import PostgresOptions
 from vlmsearch.stores.postgresql.store import PostgresStore
+from vlmsearch.stores.readers import readable
+from vlmsearch.stores.restricted import restricted_store
 from vlmsearch.stores.sqlite.store import SqliteStore
 
 Target = Literal["writer", "mongo", "chroma", "sqlite", "postgresql", "postgresql server", "postgresql disk"]
@@ -45,15 +48,21 @@ POSTGRES: tuple[Target, ...] = ("postgresql", "postgresql server", "postgresql d
 AnyStore = MongoChromaStore | SqliteStore | PostgresStore
 IDS = [f"doc-{i}" for i in range(60)]
 FINGERPRINT = "chaos"
+QUERY = unit_vectors(1, TEXT)
 GONE = -1
 """The turn of a document that is not there."""
 
 
 def record(id: str, turn: int) -> Record:
-    """What is written to a document in a turn: vectors and text that tell the turn."""
+    """What is written to a document in a turn: vectors, text and readers that tell the turn."""
     seed = turn * 1000 + int(id.partition("-")[2])
     vectors = {each: unit_vectors(1, each, seed=seed)[0] for each in (IMAGE, TEXT)}
-    return Record(Document(id, text=f"{id} of turn {turn}", metadata={"turn": turn}), vectors, Stamp(f"{turn}"))
+    document = Document(id, text=f"{id} of turn {turn}", metadata={"turn": turn}, readers=[_reader(turn)])
+    return Record(document, vectors, Stamp(f"{turn}"))
+
+
+def _reader(turn: int) -> str:
+    return f"group:{turn % 2}"
 
 
 def open_index(mongo: str, chroma: str) -> AnyStore:
@@ -273,6 +282,13 @@ class Harness:
             found = [hit.id for hit in store.search_words(str(one.document.text), limit=len(IDS) * 2).hits]
             assert found[0] == one.document.id
             assert sorted(found) == sorted(documents)
+        for number in (0, 1):
+            own = sorted(id for id, turn in turns.items() if turn != GONE and turn % 2 == number)
+            restricted = restricted_store(store, readable([_reader(number)]))
+            seen = [restricted.ids(), (hit.id for hit in restricted.search(TEXT, QUERY, limit=len(IDS) * 2)[0])]
+            if isinstance(restricted, WordSearch):
+                seen.append(hit.id for hit in restricted.search_words("turn", limit=len(IDS) * 2).hits)
+            assert [sorted(ids) for ids in seen] == [own] * len(seen)
         self.found["documents"] += len(there)
 
 
