@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -299,6 +300,47 @@ def test_words_and_lists_follow_a_change_of_readers(postgres_url: str) -> None:
             assert store.update_metadata([MetadataChange(record.document, record.stamp, new, "")]) == ["d0"]
             assert restricted.count_words(["dog"]) == [count]
             assert len(restricted.search_words("dog", limit=9).hits) == len(restricted) == count
+
+
+@pytest.mark.parametrize("has_words", [True, False])
+def test_no_number_of_changes_looks_like_none(has_words: bool, postgres_url: str) -> None:
+    """The segments of words that changes leave are merged, and never are those of an earlier moment again."""
+    text, vector = "text" if has_words else None, unit_vectors(1)[0]
+    documents = [Document(f"d{number}", text=text, image=Path("-.png"), readers=["group:hr"]) for number in range(40)]
+    records = [Record(document, {IMAGE: vector}) for document in documents]
+    with _store(postgres_url, records) as store, open_store(store.name) as other:
+        handle, ids = restricted_store(other, HR), {document.id for document in documents}
+        for count in range(1, 9):
+            for document in documents[:count]:
+                (record,) = store.records([document.id])
+                given = Document("x", readers=["group:it" if document.id in ids else "group:hr"]).metadata
+                assert store.update_metadata([MetadataChange(record.document, record.stamp, given, "")])
+                ids ^= {document.id}
+            words: Any = handle
+            assert {hit.id for hit in handle.search(IMAGE, unit_vectors(1), limit=40)[0]} == ids, count
+            found = {hit.id for hit in words.search_words("text", limit=40).hits}
+            assert found == (ids if has_words else set()), count
+
+
+def test_documents_that_come_back_with_other_readers_are_looked_at(postgres_url: str) -> None:
+    """Somebody restores the table of documents alone, whose lists and words stay as they were."""
+    records = [_with(record, ["group:hr"]) for record in make_records(4)]
+    with _store(postgres_url, records) as store:
+        table = f'"{store._table}$1"'
+        execute(
+            postgres_url,
+            f"CREATE TABLE copied (LIKE {table} INCLUDING ALL)",
+            f"INSERT INTO copied OVERRIDING SYSTEM VALUE SELECT * FROM {table}",
+        )
+        handle = restricted_store(store, HR)
+        assert WAYS["nearest"](handle) != []
+        execute(
+            postgres_url,
+            f"UPDATE copied SET readers = -1 WHERE id = 'id-0'; ALTER TABLE {table} RENAME TO gone",
+            f"ALTER TABLE copied RENAME TO {table}",
+        )
+        assert not any("id-0" in way(handle) for name, way in WAYS.items() if name != "count")
+        assert len(handle) == 3
 
 
 def test_readers_that_were_written_by_hand_are_closed_until_a_repair(postgres_url: str) -> None:

@@ -243,6 +243,8 @@ class Session(psycopg.Connection[tuple[Any, ...]]):
     """A connection within a transaction. Whatever psycopg waits for ends at the deadline, or with the current call."""
 
     deadline: _Deadline
+    proof: str = ""
+    """The statements that proved which tables the transaction is on."""
     is_ending: bool = False
     """Whether the answer to a COMMIT is still to be read."""
 
@@ -392,6 +394,7 @@ class PostgresConnection:
                         begun = session.execute(f"{_begin(timeout or self.options.timeout)}{settings}{proof}")
                         if proof:
                             _check_proof(begun)
+                        session.proof = proof
                         result = call(session)
                         session.end() if READING in settings else self._commit(session)
                     except Exception as exc:

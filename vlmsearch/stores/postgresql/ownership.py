@@ -111,12 +111,16 @@ def proof_of(
 ) -> str:
     """Return statements that lock tables, and say whether they are those that were checked.
 
+    Without any, they say no.
+
     Args:
         schema: The schema that they are in.
         tables: The tables, by name, in the order in which they are locked.
         vector: pgvector's type, as SQL has it, and its number.
         absent: A table that was not there, as SQL has it. Who makes it has to lock one of the others.
     """
+    if not tables:
+        return "SELECT false;"
     names = [quoted(schema, name) for name in tables]
     numbers = [f"{_literal(name)}::regclass::oid::bigint" for name in names]
     checked = [table.oid for table in tables.values()]

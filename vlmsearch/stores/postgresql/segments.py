@@ -196,7 +196,8 @@ class WordTables:
             session.execute(f"DELETE FROM {table} WHERE segment = ANY(%s)", (some,))
         query = f"UPDATE {self.segments} SET dead = '' WHERE segment = ANY(%s) AND dead <> ''"
         session.execute(query, ([segment.number for segment in taken],))
-        self.append(session, [words], left.tolist())
+        if not self.append(session, [words], left.tolist()):
+            self.add(session, NOTHING, NOTHING.rows)  # no later state has the segments of an earlier one
         return True
 
     def _read(self, session: Session, some: list[int] | None = None) -> list[Segment]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,7 @@ from vlmsearch.stores.postgresql.values import (
     IS_DOCUMENT,
     STATE,
     Condition,
+    RowNumbers,
     among,
     among_lists,
     check_size,
@@ -62,6 +63,7 @@ from vlmsearch.stores.postgresql.values import (
     escape,
     metadata_of,
     row_of,
+    split_scope,
     unescape,
 )
 from vlmsearch.stores.postgresql.vectors import DAY, MAX_EF_SEARCH, FieldSearch, VectorTable, array_of
@@ -154,8 +156,8 @@ class PostgresStore(DatabaseStore):
         self._vectors = self._search_of("", {})
         self._proof_of_slots = ""
         """Statements that prove that the tables beside the generations are those that were looked at."""
-        self._lists, self._is_open = "", False
-        """The table of lists of readers, or ""; and whether no document is known to have any."""
+        self._known, self._open_by = _Known(), ""
+        """The tables, and the proof of those in which no document has readers."""
 
     # ---- what it is made of
 
@@ -251,11 +253,10 @@ class PostgresStore(DatabaseStore):
     def opened(self, manifest: Manifest, generation: str) -> None:
         """Note the tables of the generation; ConfigError where they are a stranger's."""
         self._tables = self._tables_there(generation, manifest.spaces)
-        checked = self._prove()
+        checked = self._prove(manifest.language)
         if unmarked := [name for name, table in checked.items() if not table.comment]:
             with suppress(BackendError):  # as it may not where it only reads
                 self._connection.run("mark its tables", lambda session: self._tables.mark(session, unmarked))
-        self._words = WordRanking(self._tables, manifest.language)
         self._recalls = Recalls()
         self._vectors = self._search_of(self._tables.documents, self._tables.vectors)
 
@@ -276,45 +277,51 @@ class PostgresStore(DatabaseStore):
         )
         return earlier or usual
 
-    def _prove(self) -> dict[str, CheckedTable]:
+    def _prove(self, language: str) -> dict[str, CheckedTable]:
         """Look at the tables of the generation, and note how later transactions know them."""
-        vector = quoted(self._tables.extension, "vector")
+        tables = self._tables
+        vector = quoted(tables.extension, "vector")
 
         def check(session: Session) -> tuple[dict[str, CheckedTable], int]:
             (number,) = all_rows(session, "SELECT to_regtype(%s)::oid::bigint", (vector,))[0]
-            return self._tables.check(session, self.name), number
+            return tables.check(session, self.name), number
 
         checked, number = self._connection.run("look at its tables", check)
-        lists = self._tables.lists
-        has_lists = f"{self._tables.name}${READERS}" in checked
-        self._lists, self._is_open = lists if has_lists else "", False
-        self._proof = proof_of(self._schema, checked, (vector, number), "" if has_lists else lists) if checked else ""
+        has_lists = f"{tables.name}${READERS}" in checked
+        proof = proof_of(self._schema, checked, (vector, number), "" if has_lists else tables.lists)
+        self._words = WordRanking(tables, language)  # before the proof by which it is used
+        self._known = _Known(proof, tables.documents, tables.lists if has_lists else "")
         return checked
 
-    def _compiled(self, session: Session, where: Filter | None, *, by_number: bool = False) -> Condition:
-        """Return a filter as a condition in a transaction.
+    def _compiled(self, session: Session, documents: str, where: Filter | None) -> Condition:
+        """Return a filter as a condition on a table of documents within a transaction."""
+        return compile_filter(where, partial(self._readable, session, documents))
 
-        The transaction has proved whether there are lists of readers.
+    def _readable(self, session: Session, documents: str, scope: Comparison) -> Condition:
+        known = self._known
+        if session.proof != known.proof or documents != known.documents:  # another generation is being opened
+            return compile_filter(scope)
+        if known.lists:
+            return among_lists(scope, known.lists)
+        if self._open_by != known.proof:  # readers may have been written by hand
+            query = f"SELECT FROM {documents} WHERE metadata ? 'readers' LIMIT 1"
+            if all_rows(session, query):
+                return compile_filter(scope)
+            self._open_by = known.proof
+        return ALWAYS
 
-        Args:
-            session: The transaction.
-            where: The filter.
-            by_number: Whether readable documents may be named by their numbers. The transaction sees one moment.
+    def _named(
+        self, session: Session, documents: str, where: Filter | None, ids: Collection[str] | None = None
+    ) -> tuple[Condition, RowNumbers | None]:
+        """Return a filter in a transaction that sees one moment.
+
+        What is readable may be by the numbers of its rows.
         """
-
-        def readable(scope: Comparison) -> Condition:
-            if self._lists:
-                condition = among_lists(scope, self._lists)
-                return self._words.named_within(session, Scope(scope, condition)) if by_number else condition
-            if not self._is_open:  # readers may have been written by hand
-                query = f"SELECT NOT EXISTS (SELECT FROM {self._tables.documents} WHERE metadata ? 'readers')"
-                self._is_open = all_rows(session, query)[0][0]
-            return ALWAYS if self._is_open else compile_filter(scope)
-
-        return compile_filter(where, readable)
-
-    def _named(self, session: Session, where: Filter | None) -> Condition:
-        return self._compiled(session, where, by_number=True)
+        known, words, (scope, rest), named = self._known, self._words, split_scope(where), None
+        if scope and known.lists and session.proof == known.proof and documents == words.documents:
+            named = words.named_within(session, Scope(scope, among_lists(scope, known.lists)))
+        condition = self._compiled(session, documents, rest if named else where)
+        return condition if ids is None else among(ids, condition), named
 
     def describe(self) -> dict[str, str]:
         """Return how the store searches, for people; the recall of an index of vectors is measured."""
@@ -355,7 +362,7 @@ class PostgresStore(DatabaseStore):
 
     def _make_lists(self, documents: Iterable[Document]) -> None:
         """Make the lists of readers that the index has from its first document with readers on."""
-        if self._lists or not any(READERS in document.metadata for document in documents):
+        if self._known.lists or not any(READERS in document.metadata for document in documents):
             return
 
         def create(session: Session) -> None:
@@ -364,7 +371,7 @@ class PostgresStore(DatabaseStore):
             self._tables.create_lists(session)
 
         self._connection.run("keep readers", create, timeout=DAY)
-        self._prove()
+        self._prove(self.needed().language)
 
     def _writer(
         self, records: Sequence[Record], version: str, scope: Filter | None = None, *, keeps: bool = True
@@ -474,7 +481,7 @@ class PostgresStore(DatabaseStore):
     ) -> list[VersionedHit]:
         """Compare documents with one query."""
         return self._vectors.find_nearest(
-            field, vectors[:1], len(ids), lambda session: among(ids, self._named(session, where)), exact_for=0
+            field, vectors[:1], len(ids), partial(self._named, where=where, ids=ids), exact_for=0
         )[0]
 
     def vectors_of(self, field: Field, ids: Collection[str]) -> list[NDArray[np.float32]]:
@@ -521,9 +528,11 @@ class PostgresStore(DatabaseStore):
             return None
 
         def ranked(session: Session) -> T:
-            within = self._compiled(session, scope)
+            words = self._words
+            compiled = partial(self._compiled, session, words.documents)
+            within = compiled(scope)
             inner = None if scope is None or within is ALWAYS else Scope(scope, within)
-            return rank(self._words, session, self._compiled(session, where), inner)
+            return rank(words, session, compiled(where), inner)
 
         return self._session("search words", ranked, ONE_MOMENT)
 
@@ -691,10 +700,10 @@ class PostgresStore(DatabaseStore):
         lost = self._run(
             "check it", f"SELECT DISTINCT segment FROM {tables.words.pages} p WHERE {tables.words.stray_pages}"
         )
-        unlisted = (
-            self._run("check it", f"SELECT id FROM {tables.documents} WHERE {tables.unlisted}") if self._lists else []
-        )
-        if repair and self._lists:
+        has_lists = bool(self._known.lists)
+        query = f"SELECT id FROM {tables.documents} WHERE {tables.unlisted}"
+        unlisted = self._run("check it", query) if has_lists else []
+        if repair and has_lists:
             self._session("mend lists of readers", tables.mend_lists, "", DAY)
         if repair and missing:
             query = f"UPDATE {tables.documents} SET digest = {SEAL} WHERE id = ANY(%s)"
@@ -786,8 +795,9 @@ class PostgresStore(DatabaseStore):
         """Read the rows ``d`` of documents that pass a filter, and the rest of the query."""
 
         def read(session: Session) -> list[tuple[Any, ...]]:
-            condition = self._compiled(session, where)
-            query = f"SELECT {columns} FROM {self._tables.documents} d WHERE {condition.text} {rest}"
+            documents = self._tables.documents
+            condition = self._compiled(session, documents, where)
+            query = f"SELECT {columns} FROM {documents} d WHERE {condition.text} {rest}"
             return all_rows(session, query, (*of_columns, *condition.values, *values))
 
         return self._session(operation, read, READING)
@@ -798,22 +808,24 @@ class PostgresStore(DatabaseStore):
 
     def _session(self, operation: str, call: Callable[[Session], T], settings: str = "", timeout: float = 0) -> T:
         def run(proof: str) -> T:
-            own = settings + (_OWN_POLICIES if self._lists else "")
+            own = settings + (_OWN_POLICIES if self._known.lists else "")
             return self._connection.run(operation, call, settings=own, proof=proof, timeout=timeout)
 
         if self._row is None:
             return run(self._proof_of_slots)
-        proof = self._proof
+        proof = self._known.proof
         try:
             return run(proof)
         except BackendError as exc:
             if not isinstance(exc.__cause__, errors.UndefinedTable):
                 raise
-            self.check_in_use(to_read=True)  # its tables may have been dropped with the generation
-            self._prove()  # or be others, of a stranger or restored meanwhile; or it has readers by now
-            if self._proof == proof:
+            # its tables may have been dropped with the generation, or be others: a stranger's, or restored ones, or
+            # with lists of readers by now
+            self.check_in_use(to_read=True)
+            self._prove(self.needed().language)
+            if self._known.proof == proof:
                 raise
-        return run(self._proof)
+        return run(self._known.proof)
 
 
 _SLOTS = ("slot", "row")
@@ -821,6 +833,20 @@ _REJECTS = ("id", "code", "message", "digest", "source")
 _IS_OF_REVISION = "coalesce(row->'now', row)->>'revision' IS NOT DISTINCT FROM %s"
 _LATER = {"run": "", "fingerprint": "a later version of vlmsearch"}
 """The change that an earlier version sees in the row of an index that was renewed."""
+
+
+class _Known(NamedTuple):
+    """The tables of a generation as they were last looked at.
+
+    Attributes:
+        proof: Statements that prove that they are the same ones.
+        documents: The table of documents, as SQL has it.
+        lists: That of lists of readers; "" where there is none.
+    """
+
+    proof: str = ""
+    documents: str = ""
+    lists: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 
 from vlmsearch.errors import InvalidInputError
 from vlmsearch.stores.documents import DocumentRow, StoredDocument
-from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter
+from vlmsearch.stores.filters import ORDERINGS, Comparison, Filter, FilterGroup
 from vlmsearch.stores.samples import sampling_key
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import READERS, Field, MetadataValue, Record, Stamp
@@ -147,13 +147,23 @@ class Condition(NamedTuple):
         text: The condition.
         values: The values of its placeholders.
         has_index: Whether the index of metadata finds the documents that pass.
-        rows: How many rows pass, where it names their numbers and asks for nothing but ``d.row``.
     """
 
     text: str
     values: tuple[Any, ...]
     has_index: bool = False
-    rows: int | None = None
+
+
+class RowNumbers(NamedTuple):
+    """Rows by their numbers.
+
+    Attributes:
+        rows: The numbers, as PostgreSQL writes an array.
+        total: How many there are.
+    """
+
+    rows: str
+    total: int
 
 
 ALWAYS = Condition("true", ())
@@ -177,11 +187,27 @@ def compile_filter(where: Filter | None, readable: Callable[[Comparison], Condit
         return ALWAYS
     if not isinstance(where, Comparison):
         return _combined(where.operator, [compile_filter(part, readable) for part in where.filters])
-    if where.key == READERS and where.or_absent and readable:
+    if readable and _is_scope(where):
         return readable(where)
     condition = _compile_comparison(where)
     absent = Condition("NOT d.metadata ? %s", (escape(where.key),))
     return _combined("$or", [absent, condition]) if where.or_absent else condition
+
+
+def split_scope(where: Filter | None) -> tuple[Comparison | None, Filter | None]:
+    """Return the condition that a restricted handle puts before a filter, and that filter."""
+    if _is_scope(where):
+        return where, None
+    if isinstance(where, FilterGroup) and where.operator == "$and" and len(where.filters) == 2:
+        first, rest = where.filters
+        if _is_scope(first):
+            return first, rest
+    return None, where
+
+
+def _is_scope(where: Filter | None) -> TypeGuard[Comparison]:
+    """Return whether this is `vlmsearch.stores.readers.readable`."""
+    return isinstance(where, Comparison) and where.key == READERS and where.or_absent
 
 
 def among_lists(scope: Comparison, lists: str) -> Condition:

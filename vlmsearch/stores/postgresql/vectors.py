@@ -27,7 +27,7 @@ from vlmsearch._util.batching import batches
 from vlmsearch._util.cancellation import CancelToken, running_under
 from vlmsearch.errors import BackendError, VlmsearchError
 from vlmsearch.stores.postgresql.connection import READING, SNAPSHOT, Session, all_rows, quoted
-from vlmsearch.stores.postgresql.values import ALWAYS, Condition, escape, hit_of
+from vlmsearch.stores.postgresql.values import ALWAYS, Condition, RowNumbers, escape, hit_of
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.types import Field, Vectors
 
@@ -176,9 +176,9 @@ class VectorTable:
     # ---- the queries of candidates, nearest first; a placeholder is for the vector
 
     def by_bits(self, limit: int, condition: str) -> str:
-        """Return the query of rows with many signs of a vector. They are ``d`` in the condition that they pass."""
+        """Return the query of rows with many signs of a vector, where a condition holds."""
         common = f"bits {self.operator('<~>')} {self._signs('%s')}"
-        return f"SELECT row, {common} AS far FROM {self.bits} d WHERE {condition} ORDER BY far LIMIT {limit}"
+        return f"SELECT row, {common} AS far FROM {self.bits} WHERE {condition} ORDER BY far LIMIT {limit}"
 
     def by_graph(self, segment: int, limit: int) -> str:
         """Return the query of the rows of a graph that are still there."""
@@ -308,7 +308,7 @@ class FieldSearch:
         field: Field,
         vectors: Vectors,
         limit: int,
-        compiled: Callable[[Session], Condition],
+        compiled: Callable[[Session, str], tuple[Condition, RowNumbers | None]],
         *,
         exact_for: float | None = None,
     ) -> list[list[VersionedHit]]:
@@ -318,31 +318,36 @@ class FieldSearch:
             field: The field.
             vectors: The queries.
             limit: Documents at most.
-            compiled: Gives the condition of a filter within the transaction.
+            compiled: Gives the condition of a filter within the transaction, and the rows among which it counts.
             exact_for: Seconds in which to compare all in any case; 0 for those of the options.
         """
         table = self.tables[field]
         depth = max(_RERANKED, _SIGNS // table.dim, 5 * limit)
         candidates = max(self.ef_search, limit)
-        few = f"{self.documents} d CROSS JOIN LATERAL (SELECT * FROM {table.table} t WHERE t.row = d.row OFFSET 0) v"
 
         def search(session: Session) -> list[list[VersionedHit]]:
-            condition = compiled(session)
+            condition, named = compiled(session, self.documents)
             has_filter = condition is not ALWAYS
-            is_of_rows = condition.rows is not None
-            passing = f"{table.table} v JOIN {self.documents} d USING (row) WHERE {condition.text}"
-            if is_of_rows:
-                passing = f"(SELECT * FROM {table.table} d WHERE {condition.text}) v"
             rows = self._rows(session, field) if exact_for is None else 0
+            if named and rows:  # they are searched as an index of them alone
+                rows = named.total if named.total > self.exact_up_to else 0
             wanted = self._wanted(session, condition, rows, depth)
-            is_rare = rows > 0 and not wanted and not is_of_rows  # the planner expects many
-            exactly = (f"{few} WHERE {condition.text}" if is_rare else passing) if has_filter else f"{table.table} v"
-            graphs = list(table.graphs(session)) if not has_filter and rows > self.graph_from else []
-            of_bits = condition.text if is_of_rows else f"row > {max(graphs)}" if graphs else "true"
+            among = "row + 0 = ANY(%s::bigint[])" if has_filter else "row = ANY(%s::bigint[])"  # one index at a time
+            own, documents = (
+                f"(SELECT * FROM {name} WHERE {among})" if named else name for name in (table.table, self.documents)
+            )
+            exactly = f"{own} v"
+            if has_filter and rows and not wanted:  # the planner expects many
+                lookup = f"SELECT * FROM {table.table} t WHERE t.row = d.row OFFSET 0"
+                exactly = f"{documents} d CROSS JOIN LATERAL ({lookup}) v WHERE {condition.text}"
+            elif has_filter:
+                exactly = f"{own} v JOIN {self.documents} d USING (row) WHERE {condition.text}"
+            graphs = list(table.graphs(session)) if not has_filter and not named and rows > self.graph_from else []
+            of_bits = among if named else f"row > {max(graphs)}" if graphs else "true"
             near = " UNION ".join(
                 [f"({table.by_bits(wanted, of_bits)})", *(table.by_graph(n, candidates) for n in graphs)]
             )
-            if has_filter and not is_of_rows:
+            if has_filter:
                 near = (
                     f"SELECT row, far FROM ({near}) near CROSS JOIN LATERAL (SELECT FROM {self.documents} d "
                     f"WHERE d.row = near.row AND {condition.text} OFFSET 0) passing ORDER BY far LIMIT {depth}"
@@ -361,14 +366,14 @@ class FieldSearch:
                     f"FROM ({nearest}) n CROSS JOIN LATERAL (SELECT * FROM {self.documents} own WHERE own.row = n.row "
                     f"OFFSET 0) d ORDER BY n.distance, d.id LIMIT {limit}"
                 )
-                return all_rows(session, query, [*[vector] * count, *condition.values])
+                return all_rows(session, query, [*[vector] * count, *values, *condition.values])
 
+            values = (named.rows,) if named else ()
             pages = []
             for vector in map(Vector, vectors):
                 hits = compared(vector, near, 2 + len(graphs), _REACH) if wanted else []
                 is_short = not hits or hits[0][-1] < (limit if graphs else depth)
-                is_drawn = has_filter and not is_of_rows
-                if is_short or (is_drawn and _may_miss([far for *_, far, _, _ in hits], hits[0][-2], table.dim)):
+                if is_short or (has_filter and _may_miss([far for *_, far, _, _ in hits], hits[0][-2], table.dim)):
                     hits = compared(vector, exactly, 1)
                 pages.append([hit_of(*row) for *row, _, _, _ in hits])
             return pages
@@ -383,13 +388,10 @@ class FieldSearch:
     def _wanted(self, session: Session, condition: Condition, rows: int, depth: int) -> int:
         """Return how many rows to take by their bits, 0 to compare all that pass.
 
-        Rows that are known by their numbers are taken as an index of them alone would.
         Documents drawn at random tell the share: the planner knows nothing of most conditions on metadata. It is
         remembered for some seconds.
         """
         wanted, share = depth, 1.0
-        if condition.rows is not None:
-            return depth if rows and condition.rows > max(self.exact_up_to, 2 * depth) else 0
         if rows and condition is not ALWAYS:
             key = hash((condition.text, repr(condition.values)))
             share, end = self._shares.get(key, (1.0, 0.0))

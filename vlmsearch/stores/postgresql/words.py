@@ -23,7 +23,7 @@ from vlmsearch.stores.postgresql.connection import READING, SNAPSHOT, Session, a
 from vlmsearch.stores.postgresql.pages import terms_of_page
 from vlmsearch.stores.postgresql.segments import Segment, dead_of
 from vlmsearch.stores.postgresql.tables import IndexTables
-from vlmsearch.stores.postgresql.values import ALWAYS, COLUMNS, Condition, among, document_row, hit_of
+from vlmsearch.stores.postgresql.values import ALWAYS, COLUMNS, Condition, RowNumbers, among, document_row, hit_of
 from vlmsearch.stores.postings import Mask, Postings, Rows, WordTable, keys_of, max_score
 from vlmsearch.stores.terms import AUTO, QueryTerm, query_terms
 from vlmsearch.stores.versions import VersionedHit
@@ -40,7 +40,7 @@ _MAX_NAMED, _LARGE = 100_000, 2**28
 """Rows at most that a query names. They are not looked for in tables of more bytes for that alone."""
 _FIRST = 300
 """Rows at least that are looked at first, where there is a filter: four for each wanted document."""
-_NO_PLACES, _NO_ROWS = np.empty(0, np.uint16), np.empty(0, np.int64)
+_NO_PLACES = np.empty(0, np.uint16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +74,21 @@ class Scope(NamedTuple):
 
     where: Filter
     condition: Condition
+
+
+@dataclass
+class _ScopeWords:
+    """The documents of a scope, and their words.
+
+    Attributes:
+        seen: The words of all documents at the time.
+        alive: The rows of its documents.
+        words: Their words; None until they are asked for.
+    """
+
+    seen: _Words
+    alive: _RowMask
+    words: _Words | None = None
 
 
 class _Words(NamedTuple):
@@ -111,13 +126,13 @@ class WordRanking:
     """
 
     def __init__(self, tables: IndexTables, language: str) -> None:
-        self._documents = tables.documents
+        self.documents = tables.documents
         self._segments, self._pages = tables.words.segments, tables.words.pages
         self._language = language
         self._known = _Words.of({})
         self._last: tuple[_Words, frozenset[int], WordTable] = self._known, frozenset(), self._known.table
         self._language_of: dict[int, frozenset[str]] = {}
-        self._within: OrderedDict[Filter, tuple[_Words, _Words, _RowMask]] = OrderedDict()
+        self._within: OrderedDict[Filter, _ScopeWords] = OrderedDict()
 
     def search(
         self, session: Session, query: str, limit: int, where: Condition, scope: Scope | None = None
@@ -153,7 +168,7 @@ class WordRanking:
         documents = self._read(session, among(ids, where))
         rows = np.array(sorted(documents), np.int64)
         if scope is not None:
-            rows = rows[self._seen_within(session, self._seen(session), scope)[1][rows]]
+            rows = rows[self._kept(session, self._seen(session), scope).alive[rows]]
         scores, _ = self._table(session, asked, scope).scores(asked, rows)
         return sorted(_hits(rows, scores, documents), key=lambda hit: (-hit.score, hit.id))
 
@@ -165,7 +180,7 @@ class WordRanking:
     def _table(self, session: Session, asked: Sequence[QueryTerm], scope: Scope | None) -> WordTable:
         """Return the words that a transaction sees, with the postings of some terms. The last ones are kept."""
         words = self._seen(session)
-        words = words if scope is None else self._seen_within(session, words, scope)[0]
+        words = words if scope is None else self._seen_within(session, words, scope)
         known, read, table = self._last
         keys = keys_of(asked, words.languages)
         signed = keys.view(np.int64).tolist()
@@ -201,50 +216,65 @@ class WordRanking:
             self._known = known = _Words.of(heads)
         return known
 
-    def named_within(self, session: Session, scope: Scope) -> Condition:
-        """Return the condition of a scope in a transaction that sees one moment: by their numbers, if they are few."""
-        words = self._seen(session)
-        if words is not self._within.get(scope.where, (None,))[0]:
-            size = all_rows(session, "SELECT pg_relation_size(%s::regclass)", (self._documents,))[0][0]
-            if size > _LARGE:
-                return scope.condition
-        alive = self._seen_within(session, words, scope)[1]
-        if len(alive.rows) > _MAX_NAMED:
-            return scope.condition
-        return Condition("d.row = ANY(%s::bigint[])", (alive.named,), rows=len(alive.rows))
+    def named_within(self, session: Session, scope: Scope) -> RowNumbers | None:
+        """Return the rows of a scope by their numbers, in a transaction that sees one moment.
 
-    def _seen_within(self, session: Session, words: _Words, scope: Scope) -> tuple[_Words, _RowMask]:
-        """Return the words of some documents among those that a transaction sees, and these. The last are kept."""
-        known, own, alive = self._within.pop(scope.where, (None, words, _RowMask(_NO_ROWS, is_in=True)))
-        if known is not words:
-            alive = self._passing(session, scope.condition)
-            languages = self._languages_of(session, words, alive.rows)
-            parts = {number: replace(part, languages=languages) for number, part in words.parts.items()}
-            own = _Words(words.heads, parts, WordTable(list(parts.values()), alive), languages)
+        None where they are many, or looking for them would take long.
+        """
+        words, kept = self._seen(session), self._within.get(scope.where)
+        if kept is None or kept.seen is not words:
+            size = all_rows(session, "SELECT pg_relation_size(%s::regclass)", (self.documents,))[0][0]
+            if size > _LARGE:
+                return None
+        alive = self._kept(session, words, scope).alive
+        return RowNumbers(alive.named, len(alive.rows)) if len(alive.rows) <= _MAX_NAMED else None
+
+    def _kept(self, session: Session, words: _Words, scope: Scope) -> _ScopeWords:
+        """Return what is known of a scope in a transaction that sees some words. The last scopes are kept."""
+        kept = self._within.pop(scope.where, None)
+        if kept is None or kept.seen is not words:
+            kept = _ScopeWords(words, self._passing(session, scope.condition))
         if keys_of_filter(scope.where) == {READERS}:  # no other change of metadata makes a segment
-            self._within[scope.where] = words, own, alive
+            self._within[scope.where] = kept
         while len(self._within) > _MAX_SCOPES:
             self._within.popitem(last=False)
-        return own, alive
+        return kept
+
+    def _seen_within(self, session: Session, words: _Words, scope: Scope) -> _Words:
+        """Return the words of a scope, among those that a transaction sees."""
+        kept = self._kept(session, words, scope)
+        if kept.words is None:
+            languages = self._languages_of(session, words, kept.alive.rows)
+            parts = {number: replace(part, languages=languages) for number, part in words.parts.items()}
+            kept.words = _Words(words.heads, parts, WordTable(list(parts.values()), kept.alive), languages)
+        return kept.words
 
     def _languages_of(self, session: Session, words: _Words, rows: Rows) -> frozenset[str]:
-        """Return the languages of the texts of some rows. They are read where the index has several."""
+        """Return the languages of the texts of some rows.
+
+        Where the index has several, texts are read until all these are found.
+        """
         if len(words.languages) < 2 or self._language != AUTO:
             return words.languages
+        languages = frozenset[str]().union(*(self._language_of.get(row, ()) for row in rows.tolist()))
         for some in batches([row for row in rows.tolist() if row not in self._language_of], PAGE):
-            query = f"SELECT row, {COLUMNS} FROM {self._documents} WHERE row = ANY(%s)"
+            if languages == words.languages:
+                break
+            session.deadline.renew()
+            query = f"SELECT row, {COLUMNS} FROM {self.documents} WHERE row = ANY(%s)"
             for row, *columns in all_rows(session, query, (some,)):
                 text = words_of_row(document_row(*columns).record())
                 self._language_of[row] = Postings.of([0], [text], AUTO).languages
-        return frozenset[str]().union(*(self._language_of[row] for row in rows.tolist()))
+                languages |= self._language_of[row]
+        return languages
 
     def _read(self, session: Session, condition: Condition) -> dict[int, tuple[str, str, list[str]]]:
-        query = f"SELECT d.row, d.id, d.version, d.fields FROM {self._documents} d WHERE {condition.text}"
+        query = f"SELECT d.row, d.id, d.version, d.fields FROM {self.documents} d WHERE {condition.text}"
         return {row: (id, version, fields) for row, id, version, fields in all_rows(session, query, condition.values)}
 
     def _passing(self, session: Session, where: Condition) -> _RowMask:
         """Return all rows that pass a filter."""
-        query = f"SELECT coalesce(string_agg(int8send(d.row), ''), '') FROM {self._documents} d WHERE {where.text}"
+        query = f"SELECT coalesce(string_agg(int8send(d.row), ''), '') FROM {self.documents} d WHERE {where.text}"
         packed = all_rows(session, query, where.values)[0][0]
         return _RowMask(np.sort(np.frombuffer(packed, ">i8").astype(np.int64)), is_in=True)
 
