@@ -671,7 +671,7 @@ def test_a_short_timeout_is_never_none(server: PostgresServer, database: str) ->
 
 
 def test_a_fork_has_connections_of_its_own(server: PostgresServer, database: str) -> None:
-    with open_store(server.url_of(ADMIN, database)) as store:
+    with open_store(f"{server.url_of(ADMIN, database)}?connections=1") as store:
         assert isinstance(store, PostgresStore)
         store.bind("e", SPACES)
         store.upsert(RECORDS)
