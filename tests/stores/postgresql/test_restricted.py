@@ -343,6 +343,31 @@ def test_documents_that_come_back_with_other_readers_are_looked_at(postgres_url:
         assert len(handle) == 3
 
 
+def test_tables_that_were_away_are_looked_at_when_they_are_there_again(postgres_url: str) -> None:
+    records = make_records(2)
+    with _store(postgres_url, [_with(records[0], None), _with(records[1], ["group:it"])]) as store:
+        handle = restricted_store(store, HR)
+        names = [f"{store._table}$1{end}" for end in ("", "$1", "$2", "$3", "$words", "$pages")]
+        for old, new in (("", "away_"), ("away_", "")):
+            for name in names:
+                execute(postgres_url, f'ALTER TABLE IF EXISTS "{old}{name}" RENAME TO "{new}{name}"')
+            if new:
+                for way in WAYS.values():
+                    with pytest.raises(BackendError):
+                        way(handle)
+        assert {name: way(handle) for name, way in WAYS.items()} == {name: ["id-0"] for name in WAYS}
+
+
+def test_what_is_known_of_another_generation_opens_nothing(postgres_url: str) -> None:
+    """A thread may read while another one opens the next generation of the index."""
+    records = make_records(2)
+    with _store(postgres_url, [_with(records[0], None), _with(records[1], ["group:it"])]) as store:
+        handle = restricted_store(store, HR)
+        for known in (store._known._replace(lists="", documents="another"), store._known._replace(lists="wrong")):
+            store._known, store._open_by = known._replace(documents="another"), known.proof
+            assert {name: way(handle) for name, way in WAYS.items()} == {name: ["id-0"] for name in WAYS}
+
+
 def test_readers_that_were_written_by_hand_are_closed_until_a_repair(postgres_url: str) -> None:
     records = make_records(4)
     with _store(
