@@ -212,6 +212,10 @@ def test_documents_without_words_are_readable_as_soon_as_they_are_written(postgr
         assert len(restricted.search(TEXT, QUERIES[:1], limit=9)[0]) == 2
 
 
+def test_a_limit_may_be_as_large_as_a_search_asks_for(store: PostgresStore) -> None:
+    assert len(store.search(TEXT, QUERIES[:1], limit=2**28)[0]) == COUNT
+
+
 def test_identical_vectors_do_not_cut_a_graph(postgres_url: str) -> None:
     vectors = VECTORS.copy()
     vectors[::5] = vectors[0]

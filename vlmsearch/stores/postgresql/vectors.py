@@ -380,7 +380,7 @@ class FieldSearch:
 
         settings = (
             f"{BITMAP}{SNAPSHOT}SET LOCAL hnsw.iterative_scan = relaxed_order;"
-            f"SET LOCAL hnsw.max_scan_tuples = {10 * candidates};"
+            f"SET LOCAL hnsw.max_scan_tuples = {min(10 * candidates, 2**31 - 1)};"
             f"SET LOCAL hnsw.ef_search = {min(candidates, MAX_EF_SEARCH)};"
         )
         return self.run("search", search, settings, exact_for or 0)
