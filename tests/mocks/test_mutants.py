@@ -165,7 +165,7 @@ FAULTS: list[tuple[str, str, str, str, str]] = [
         LOCKED.replace("with self._lock", "if True") + """        import time
         for id, record in written.items():
             self._records = {**self._records, id: record}
-            time.sleep(0.001)""",
+            time.sleep(0.003)""",
         "several_writers_lose_nothing",
     ),
     # ---- documents
@@ -247,7 +247,9 @@ FAULTS: list[tuple[str, str, str, str, str]] = [
         "store",
         "reads of two states",
         "records = self._records  # a writer puts another dictionary in its place",
-        ("import time\n        ids = [id for id in ids if id in self._records]\n        time.sleep(0.004)\n"
+        ("import time\n        ids, seen = [id for id in ids if id in self._records], self._records\n"
+        "        end = time.monotonic() + 0.1  # until a writer was here, where there is one\n"
+        "        while len(ids) > 30 and self._records is seen and time.monotonic() < end:\n            time.sleep(0.001)\n"
         "        records = self._records\n        [records[id] for id in ids]"),
         "readers_see_whole_documents_while_a_writer_works",
     ),
@@ -304,7 +306,7 @@ FAULTS: list[tuple[str, str, str, str, str]] = [
     ("encoder", "a cut document in words", 'role == "query" and len(words) > MAX_WORDS', "len(words) > MAX_WORDS", "a_long_document_is_cut_without_a_word"),
     ("encoder", "a long text refused", "            words = _words(text) or [text]\n", "            words = _words(text) or [text]\n            assert len(text) < 9999\n", "a_long_document_is_cut_without_a_word"),
     ("encoder", "tokens are characters", "[len(_words(text)) for text in texts]", "[len(text) for text in texts]", "it_reads_as_many_tokens_as_it_says"),
-    ("encoder", "texts of another thread", "        rows = np.zeros((len(texts)", "        import time\n        self._t = texts\n        time.sleep(0.001)\n        texts = self._t\n        rows = np.zeros((len(texts)", "it_can_be_used_from_several_threads"),
+    ("encoder", "texts of another thread", "        rows = np.zeros((len(texts)", "        import time\n        self._t = texts\n        time.sleep(0.03)\n        texts = self._t\n        rows = np.zeros((len(texts)", "it_can_be_used_from_several_threads"),
     ("encoder", "close twice raises", "    text_window = MAX_WORDS\n", "    text_window = MAX_WORDS\n\n    def close(self):\n        del self.fingerprint\n", "it_can_be_closed_twice"),
     # ---- generators
     ("generator", "no name", 'self.name = "mock:"', 'self.name = ""', "it_says_what_it_is"),
@@ -320,7 +322,7 @@ FAULTS: list[tuple[str, str, str, str, str]] = [
     ("generator", "beams by chance", "        return until_stop(", "        reply = str(turn) if options.beam_width > 1 else reply\n        return until_stop(", "an_option_is_followed_or_refused"),
     ("generator", "tokens not counted", "return len(_TOKEN.findall(prompt))", "return 1", "one_that_counts_tokens_counts_them"),
     ("generator", "not to be closed", "return until_stop(self._tokens(reply, turn, options), options.stop)", "return iter(list(until_stop(self._tokens(reply, turn, options), options.stop)))", "closing_the_iterator_stops_it_and_the_next_call_is_whole"),
-    ("generator", "prompt of another thread", "        script = self._replies\n", "        import time\n        self._p = prompt\n        time.sleep(0.001)\n        prompt = self._p\n        script = self._replies\n", "it_can_be_used_from_several_threads"),
+    ("generator", "prompt of another thread", "        script = self._replies\n", "        import time\n        self._p = prompt\n        time.sleep(0.03)\n        prompt = self._p\n        script = self._replies\n", "it_can_be_used_from_several_threads"),
     ("generator", "close twice raises", "    def count_tokens", "    def close(self):\n        del self.name\n\n    def count_tokens", "it_can_be_closed_twice"),
     # ---- re-rankers
     ("reranker", "no name", 'self.name = "mock:"', 'self.name = ""', "it_says_what_it_is"),
@@ -332,7 +334,7 @@ FAULTS: list[tuple[str, str, str, str, str]] = [
     ("reranker", "no documents", "        utf8_bytes(query)\n", "        utf8_bytes(query)\n        documents[0]\n", "no_documents_give_no_scores"),
     ("reranker", "half of a character read", "        utf8_bytes(query)\n", "", "a_query_that_is_not_valid_unicode_is_refused"),
     ("reranker", "empty query divides", "max(len(asked), 1)", "len(asked)", "an_empty_query_is_answered"),
-    ("reranker", "query of another thread", "        asked = set", "        import time\n        self._q = query\n        time.sleep(0.001)\n        query = self._q\n        asked = set", "it_can_be_used_from_several_threads"),
+    ("reranker", "query of another thread", "        asked = set", "        import time\n        self._q = query\n        time.sleep(0.03)\n        query = self._q\n        asked = set", "it_can_be_used_from_several_threads"),
     ("reranker", "answers after close", "        self._closed = True", "        pass", "it_can_be_closed_twice_and_then_does_nothing"),
 ]  # fmt: skip
 

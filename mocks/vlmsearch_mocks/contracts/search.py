@@ -253,9 +253,9 @@ class SearchSuite(StoreSuite):
                 extra = make_records(60, (IMAGE, TEXT), seed=50 + turn)[30:]
                 changed = [replace(r, document=replace(r.document, metadata={"turn": turn})) for r in fixed]
                 store.upsert([*changed, *extra])
-                time.sleep(0.005)  # so that readers come in between
+                time.sleep(0.01)  # so that readers come in between
                 store.delete([record.document.id for record in extra])
-                time.sleep(0.005)  # so that some of them read that these are gone
+                time.sleep(0.01)  # so that some of them read that these are gone
             stop.set()
 
         def read(field: Field) -> int:
