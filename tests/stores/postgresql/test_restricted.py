@@ -128,6 +128,17 @@ def test_an_approximate_search_and_a_sample_are_of_readable_documents(whole: Pip
         ]
 
 
+def test_a_search_by_vectors_looks_at_the_language_of_no_text(whole: Pipeline) -> None:
+    field = whole.encoder.spaces[0].fields[0]
+    with open_store(whole.store.name) as store:
+        assert isinstance(store, PostgresStore)
+        handle: Any = restricted_store(store, readable(GROUPS[:2]))
+        assert handle.search(field, whole.store.sample(field, 1), limit=5)[0]
+        assert store._words._language_of == {}
+        assert handle.search_words("dog", limit=5).hits
+        assert store._words._language_of != {}
+
+
 def _store(postgres_url: str, records: list[Record]) -> PostgresStore:
     store = open_store(f"{postgres_url}?table={next(_tables)}")
     assert isinstance(store, PostgresStore)
