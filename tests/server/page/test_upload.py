@@ -19,7 +19,7 @@ from vlmsearch.stores.base import Store
 
 @pytest.fixture
 def store(gallery: RunningService) -> Iterator[Store]:
-    """An index that is empty before and after."""
+    """An index that is empty before and after. Tests ask for it before their page, which shows it to its end."""
     pipeline = gallery.service.indexes["empty"].pipeline
     yield pipeline.store
     pipeline.delete(list(pipeline.store.ids()))
@@ -30,7 +30,7 @@ def png(folder: Path, name: str, seed: int) -> Path:
     return folder / name
 
 
-def test_files_are_added_and_replaced(page: Page, store: Store, tmp_path: Path) -> None:
+def test_files_are_added_and_replaced(store: Store, page: Page, tmp_path: Path) -> None:
     page.goto("/?index=empty")
     page.get_by_role("button", name="Add files").click()
     dialog = page.get_by_role("dialog", name="Add files")
@@ -65,7 +65,7 @@ def test_files_are_added_and_replaced(page: Page, store: Store, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("way", ["drop", "paste"])
-def test_pictures_are_dropped_and_pasted_into_the_dialog(page: Page, store: Store, tmp_path: Path, way: str) -> None:
+def test_pictures_are_dropped_and_pasted_into_the_dialog(store: Store, page: Page, tmp_path: Path, way: str) -> None:
     page.goto("/?index=empty")
     page.get_by_role("button", name="Add files").click()
     data = base64.b64encode(png(tmp_path, "one.png", 1).read_bytes()).decode()
@@ -82,7 +82,7 @@ def test_pictures_are_dropped_and_pasted_into_the_dialog(page: Page, store: Stor
     expect(page.locator(".chip.picture")).to_be_visible()  # without the dialog it is searched by
 
 
-def test_what_cannot_be_used_is_named_and_stays(page: Page, store: Store, tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_named_and_stays(store: Store, page: Page, tmp_path: Path) -> None:
     torn = tmp_path / "torn.png"
     torn.write_bytes(png(tmp_path, "whole.png", 1).read_bytes()[:200])
     page.goto("/?index=empty")
@@ -97,7 +97,7 @@ def test_what_cannot_be_used_is_named_and_stays(page: Page, store: Store, tmp_pa
     assert list(store.ids()) == ["whole.png"]
 
 
-def test_a_text_in_another_character_set_is_not_made_unreadable(page: Page, store: Store, tmp_path: Path) -> None:
+def test_a_text_in_another_character_set_is_not_made_unreadable(store: Store, page: Page, tmp_path: Path) -> None:
     page.goto("/?index=empty")
     page.get_by_role("button", name="Add files").click()
     (tmp_path / "note.txt").write_bytes("Grüße".encode("cp1252"))
@@ -108,7 +108,7 @@ def test_a_text_in_another_character_set_is_not_made_unreadable(page: Page, stor
     assert len(store) == 0
 
 
-def test_a_text_that_names_its_readers_is_not_made_one_for_everyone(page: Page, store: Store, tmp_path: Path) -> None:
+def test_a_text_that_names_its_readers_is_not_made_one_for_everyone(store: Store, page: Page, tmp_path: Path) -> None:
     page.goto("/?index=empty")
     page.get_by_role("button", name="Add files").click()
     (tmp_path / "note.md").write_text("---\ntitle: A note\nreaders: [group:hr]\n---\nThe pay.")
