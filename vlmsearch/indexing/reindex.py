@@ -144,8 +144,8 @@ def _replace(
             break
     if not encodes_images(model.spaces):
         image_only = sum(not document.text for document in store.get(sorted(lost)))
-        text_only = _count_images(store, lost)
     if allow_missing or not lost:
+        text_only = 0 if encodes_images(model.spaces) else _count_images(store, lost)
         Backgrounds().keep(new, encoded, None if isinstance(model, Manifest) else model)
         try:
             beside.freeze(new)
