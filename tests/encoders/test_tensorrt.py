@@ -8,11 +8,13 @@ import os
 import re
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -276,15 +278,36 @@ def test_a_decoder_that_does_not_start_is_said() -> None:
         assert STATE.used == 0
 
 
-def test_a_decoder_that_cannot_be_loaded_is_said(gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken:
-        def __getattr__(self, name: str) -> None:
-            raise ImportError("libnvjpeg.so.12: cannot open shared object file")
+def installed(patch: pytest.MonkeyPatch, folder: Path, package: str, source: str = "") -> None:
+    """Put a package into ``nvidia``, which belongs to no wheel: each of CUDA's adds its own."""
+    home = folder / package
+    home.mkdir()
+    (home / "__init__.py").write_text(source)
+    shared = ModuleType("nvidia")
+    shared.__path__ = [str(folder)]
+    patch.setitem(sys.modules, "nvidia", shared)
 
-    monkeypatch.setitem(sys.modules, "nvidia", Broken())
+
+def test_a_decoder_that_cannot_be_loaded_is_said(
+    gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = "raise ImportError('libnvjpeg.so.12: cannot open shared object file')"
+    installed(monkeypatch, tmp_path, "nvimgcodec", source)
     with pytest.warns(UserWarning, match=r"decoded on the CPU: nvImageCodec cannot be loaded: libnvjpeg.so.12"):
         make().close()
     with pytest.raises(BackendError, match=r"nvImageCodec cannot be loaded: libnvjpeg.so.12"):
+        make(decode="gpu")
+    assert gpu.used == 0
+
+
+def test_no_decoder_beside_other_wheels_of_cuda_is_one_that_is_not_installed(
+    gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed(monkeypatch, tmp_path, "cuda_runtime")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make().close()
+    with pytest.raises(MissingDependencyError, match=re.escape(install_command("nvimgcodec"))):
         make(decode="gpu")
     assert gpu.used == 0
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nvidia import nvimgcodec
+import nvidia.nvimgcodec as nvimgcodec  # `from nvidia` raises no ModuleNotFoundError where CUDA's other wheels are
 
 from vlmsearch._util.batching import groups
 from vlmsearch._util.closable import Closable
