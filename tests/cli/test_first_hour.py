@@ -21,7 +21,7 @@ import pytest
 
 from tests.support.cli import run
 from tests.support.servers import free_port
-from vlmsearch import ConfigError, Document, InvalidBatchError, InvalidInputError, Pipeline, connect
+from vlmsearch import BackendError, ConfigError, Document, InvalidBatchError, InvalidInputError, Pipeline, connect
 from vlmsearch._util.extras import install_command
 
 NO_INDEX = "no index at sqlite:nosuch: make one with `vlmsearch index PATHS --store URL`"
@@ -464,6 +464,28 @@ def test_a_mistake_gets_one_line_and_changes_nothing(place: Place, line: str, co
     assert place.contents() == before
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("HF_ENDPOINT", "http://127.0.0.1:{port}", "Connection refused"),
+        ("HF_HUB_OFFLINE", "1", "HF_HUB_OFFLINE is set"),
+    ],
+)
+def test_a_model_that_cannot_be_had_is_told_with_what_works_offline(
+    place: Place, tmp_path: Path, variable: str, value: str, reason: str
+) -> None:
+    before = place.contents()
+    environment = {"VLMSEARCH_CACHE": str(tmp_path), "HF_HOME": str(tmp_path / "hub"), variable: place.fill(value)}
+    done = run("index", "notes", "--store", "sqlite:new", cwd=place.folder, **environment)
+    model = "siglip2-base-patch32-256"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"Error: google/{model} at 9e7ee6850617 cannot be downloaded ({reason}). With a copy of the checkpoint run "
+        f"`vlmsearch build {model} --from DIR`; onnx:demo works offline\n"
+    )
+    assert place.contents() == before
+
+
 PYTHON_MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda p: p.search(b"x"), TypeError, "the `text` of a query is a string, not bytes; a picture goes into image="),
     (lambda p: p.search(None), InvalidInputError, "a query needs a text, an image or both, or documents for `like`"),
@@ -572,6 +594,14 @@ def test_a_mistake_in_python_is_told_in_one_line(
             call(pipeline)
         assert (type(caught.value), str(caught.value)) == (error, place.fill(message))
         assert pipeline.count() == 1
+
+
+def test_a_closed_pipeline_says_so(place: Place) -> None:
+    with Pipeline.open(encoder="onnx:demo", store=f"sqlite:{place.folder / 'index'}") as pipeline:
+        pass
+    for call in (lambda: pipeline.search("a dog"), lambda: pipeline.add(Document("new", text="a cat"))):
+        with pytest.raises(BackendError, match=r"^the encoder is closed$"):
+            call()
 
 
 MISSING = {
