@@ -251,7 +251,7 @@ def test_a_server_that_drips_is_left_when_its_time_is_over_or_the_call_is_given_
         url = url.replace("http:", "https:") if name == "handshake" else url
         with HttpClient(url, options) as client, pytest.raises(kind, match=message):
             body_of(client, b"x" * (2**23 if name == "request" else 9))
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 15
         assert name == "request" or gone.wait(10)
 
 
