@@ -88,10 +88,10 @@ def test_exif_data_that_are_cut_or_changed_never_raise(tmp_path: Path) -> None:
         day_taken(data[:at])
         for byte in (0, 127, 255):
             day_taken(data[:at] + bytes([byte]) + data[at + 1 :])
-    began = time.perf_counter()
+    began = time.process_time()
     circle = b"II*\0\x08\0\0\0\xff\xff" + b"\x69\x87\x04\0\xff\xff\xff\xff\x08\0\0\0" * 2**16
     assert day_taken(data[: start + 6] + circle) is None
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 5
 
 
 def exif(original: str | None = None, digitized: str | None = None) -> bytes:
