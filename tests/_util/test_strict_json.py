@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 from vlmsearch import ConfigError, ModelUnavailableError
 from vlmsearch._util.strict_json import MAX_DEPTH, parse_json
@@ -44,7 +46,11 @@ def test_bytes_and_what_python_writes_beyond_json_are_read_where_asked_for() -> 
 @pytest.mark.parametrize(
     ("name", "read", "error"),
     [
-        ("tokenizer_config.json", lambda path: find_chat_template(path.parent), ModelUnavailableError),
+        (
+            "tokenizer_config.json",
+            lambda path: find_chat_template(path.parent, Tokenizer(BPE())),
+            ModelUnavailableError,
+        ),
         ("config.json", lambda path: read_engine(path.parent), ConfigError),
         ("bundle.json", lambda path: refit_bundle(path.parent), ModelUnavailableError),
         ("prompts.json", read_prompts, ConfigError),

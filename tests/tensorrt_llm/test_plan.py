@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -217,6 +218,19 @@ def test_a_recipe_of_ones_own_is_planned(tmp_path: Path) -> None:
     assert made.checkpoint_command(made.places)[-2:] == ["--weight_only_precision", "int8"]
     assert made.engine_command(made.places)[-2:] == ["--workers", "4"]
     assert made.algorithm == "W8A16"
+
+
+@pytest.mark.parametrize("place", ["my recipes/mine.toml", "my recipes"])
+def test_a_recipe_of_ones_own_is_named_by_its_file_in_commands(tmp_path: Path, place: str) -> None:
+    """It has the name of one of vlmsearch."""
+    (tmp_path / "my recipes").mkdir()
+    for name in ("mine.toml", "recipe.toml"):
+        (tmp_path / "my recipes" / name).write_text(SEEING)
+    shown = ok("llm", "plan", f"./{place}", cwd=tmp_path)
+    command = next(line for line in shown.splitlines() if "vlmsearch llm serve" in line).partition("vlmsearch ")[2]
+    file = place if place.endswith(".toml") else f"{place}/recipe.toml"
+    assert command.startswith(f"llm serve './{file}' --docker")
+    assert "trtllm-serve Qwen/Qwen3-VL-2B-Instruct" in ok(*shlex.split(command), "--dry-run", cwd=tmp_path)
 
 
 def own(tmp_path: Path, name: str, **changes: str) -> str:

@@ -41,6 +41,7 @@ def test_a_repository_of_each_version(tmp_path: Path, kind: str) -> None:
     assert core.parameters["gpt_model_type"].string_value == "inflight_fused_batching"
     assert core.parameters["exclude_input_in_output"].string_value == "true"
     assert core.parameters["decoding_mode"].string_value == "${decoding_mode}"  # left for the backend's default
+    assert config_of(out, "tensorrt_llm_bls").parameters["accumulate_tokens"].string_value == "true"
     before = config_of(out, "preprocessing").parameters
     assert "engine_dir" not in before or before["engine_dir"].string_value == "${engine_dir}"
     tokenizer = before["tokenizer_dir"].string_value
@@ -270,6 +271,21 @@ def test_what_nvidias_guides_set_is_handed_on(tmp_path: Path) -> None:
         write_llmapi_repository(
             tmp_path / "S", find_target("26.07"), "m", templates=tmp_path / "old", values={"gpu_device_ids": "0"}
         )
+
+
+@pytest.mark.parametrize("value", ["decoupled=false", "max_batch_size=8"])
+def test_what_the_server_is_told_as_well_is_set_in_one_place(tmp_path: Path, value: str) -> None:
+    folder = write_llmapi(tmp_path / "all_models")
+    key, _, text = f"triton_config.{value}".partition("=")
+    with refused(f"{key} cannot be set: "):
+        write_llmapi_repository(tmp_path / "R", find_target("26.07"), "m", templates=folder, values={key: text})
+    assert not (tmp_path / "R").exists()
+
+
+def test_templates_of_engines_are_not_the_llmapi_model(tmp_path: Path) -> None:
+    templates = write_templates(tmp_path / "T", "1.2")
+    with refused(f"{templates / 'tensorrt_llm' / 'config.pbtxt'} is not the llmapi model: "):
+        write_llmapi_repository(tmp_path / "R", find_target("26.07"), "m", templates=templates)
 
 
 def test_a_local_model_is_named_by_its_whole_path(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,7 +109,7 @@ def build(
     job = BuildJob(made, model or model_folder(made.recipe), out, scripts, calibration, outside, gpus)
     folder = build_engine(job, say=note, show=note if verbose else lambda _line: None)
     click.echo(f"{made.ranks} engine(s) in {folder}")
-    click.echo(f"serve it: vlmsearch llm repo {out} --release {made.target.release} --out REPOSITORY")
+    click.echo(f"serve it: vlmsearch llm repo {shlex.quote(str(out))} --release {made.target.release} --out REPOSITORY")
 
 
 @llm.command()
@@ -170,7 +171,7 @@ def repo(source: str, out: Path, platform: str | None, release: str | None, as_j
         print_json({"folder": str(out), "models": models})
         return
     click.echo(f"{out}: {', '.join(models)}")
-    click.echo(f"serve it: vlmsearch llm serve {out}")
+    click.echo(f"serve it: vlmsearch llm serve {shlex.quote(str(out))}")
 
 
 def _refuse_unused(platform: str) -> None:
@@ -272,7 +273,6 @@ def _serve_recipe(
 ) -> None:
     """Become trtllm-serve with a recipe, here or in NVIDIA's container, or print the command."""
     import os
-    import shlex
     import shutil
 
     from vlmsearch._util.credentials import child_environment, hub_tokens

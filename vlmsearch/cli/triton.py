@@ -86,7 +86,7 @@ def repo(models: str, out: Path, plans: Path | None, as_json: bool, **choices: A
         click.echo(f"missing, to be built on the serving GPU: {path}")
     for command in made.commands:
         click.echo(f"build it: {command}")
-    click.echo(f"serve it: vlmsearch triton serve {made.folder}")
+    click.echo(f"serve it: vlmsearch triton serve {shlex.quote(str(made.folder))}")
 
 
 @triton.command()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
 
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch.errors import ConfigError, ModelUnavailableError, one_line
@@ -15,11 +16,12 @@ from vlmsearch.errors import ConfigError, ModelUnavailableError, one_line
 _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
-def find_chat_template(folder: Path) -> Callable[[str], str] | None:
+def find_chat_template(folder: Path, tokenizer: Tokenizer) -> Callable[[str], str] | None:
     """Return a function that puts a prompt into the chat template of a tokenizer's folder.
 
     None where it has none. The template is rendered in a sandbox, with the names that transformers'
-    ``apply_chat_template`` has. The text does not begin with the token that begins every text: tokenizers add it.
+    ``apply_chat_template`` has. The text does not begin with the token that begins every text where the tokenizer adds
+    it.
     """
     try:
         settings = parse_json((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
@@ -40,6 +42,9 @@ def find_chat_template(folder: Path) -> Callable[[str], str] | None:
     except TemplateError as exc:
         raise ModelUnavailableError(f"the chat template of {folder} cannot be read: {exc}") from exc
 
+    begin = tokens.get("bos_token", "")
+    added = begin if tokenizer.encode("").ids[:1] == [tokenizer.token_to_id(begin)] else ""
+
     def fill(prompt: str) -> str:
         turns = [{"role": "user", "content": prompt}]
         try:
@@ -48,7 +53,7 @@ def find_chat_template(folder: Path) -> Callable[[str], str] | None:
             raise ConfigError(
                 f"the chat template of {folder} refuses the prompt: {one_line(exc)}; add chat=false"
             ) from exc
-        return text.removeprefix(tokens.get("bos_token", ""))
+        return text.removeprefix(added)
 
     return fill
 

@@ -21,8 +21,8 @@ _INCOMPLETE = "\ufffd"
 class Detokenizer:
     """A decoder of tokens as they come.
 
-    All pieces together are what ``decode`` makes of all tokens. A piece is decoded together with the one before it:
-    some tokenizers drop the space before the first word.
+    All pieces together are what ``decode`` makes of all tokens, bytes that are no characters excepted. A piece is
+    decoded together with the one before it: some tokenizers drop the space before the first word.
     """
 
     def __init__(self, decode: Decode) -> None:
@@ -35,7 +35,7 @@ class Detokenizer:
         """Return the text that ``token`` completes; nothing while a character lacks bytes."""
         self._tokens.append(token)
         piece = self._rest(self._tokens[self._start :])
-        if piece.endswith(_INCOMPLETE):
+        if not piece or piece.endswith(_INCOMPLETE):  # behind a token that is not shown, a word begins no text either
             return ""
         self._start, self._shown = self._shown, len(self._tokens)
         return piece

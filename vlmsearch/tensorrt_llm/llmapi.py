@@ -12,7 +12,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from vlmsearch._util.files import folder_in_the_making, publish
-from vlmsearch.errors import ConfigError
+from vlmsearch.errors import ConfigError, one_line
 from vlmsearch.tensorrt_llm.arguments import add_arguments
 from vlmsearch.tensorrt_llm.templates import CONFIG
 from vlmsearch.tensorrt_llm.versions import Target, first_with, newest, same_version, stated_version
@@ -22,6 +22,10 @@ _GPUS = "gpu_device_ids"
 """The parameter with the GPUs of each instance: pull request 11153 of NVIDIA/TensorRT-LLM."""
 PICTURES = "image_url"
 """The input for pictures: pull request 18381 of NVIDIA/TensorRT-LLM."""
+_SET_ELSEWHERE = {
+    "triton_config.decoupled": "`decoupled` (--decoupled or --unary) sets it, for the server as well",
+    "triton_config.max_batch_size": "it is 0: the LLM API batches in flight, and the model takes no batches itself",
+}
 _GROUPS = re.compile(r"\d+(,\d+)*(;\d+(,\d+)*)*")
 
 
@@ -50,6 +54,8 @@ def write_llmapi_repository(
     source = _find(templates, target, pictures)
     config = _read_config(source, target, pictures)
     arguments = {**({"triton_config.multimodal": "true"} if pictures else {}), **(values or {})}
+    if fixed := next(iter(_SET_ELSEWHERE.keys() & arguments.keys()), ""):
+        raise ConfigError(f"{fixed} cannot be set: {_SET_ELSEWHERE[fixed]}")
     # also in model.yaml, which is not asked where a server does not let models complete their configuration
     config.max_batch_size, config.model_transaction_policy.decoupled = 0, decoupled
     if gpus := arguments.pop(_GPUS, ""):
@@ -83,7 +89,10 @@ def _read_config(source: Path, target: Target, pictures: bool) -> pb.ModelConfig
     ConfigError if it is not the target's, or cannot read pictures.
     """
     path, version = source / CONFIG, target.tensorrt_llm
-    config = text_format.Parse(path.read_text(encoding="utf-8"), pb.ModelConfig())
+    try:
+        config = text_format.Parse(path.read_text(encoding="utf-8"), pb.ModelConfig())
+    except text_format.ParseError as exc:  # that of engines has placeholders
+        raise ConfigError(f"{path} is not the llmapi model: {one_line(exc)}") from exc
     if config.name != _MODEL or config.backend != "python":
         raise ConfigError(f"{path} is not the llmapi model: it is {config.name!r} of {config.backend!r}")
     if pictures:

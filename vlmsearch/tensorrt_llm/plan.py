@@ -361,7 +361,7 @@ class LlmPlan:
     @property
     def elsewhere(self) -> str:
         """Return how to run a model that no version of the LLM API lists."""
-        other = f"vlmsearch llm build {self.recipe.name}"
+        other = f"vlmsearch llm build {self.recipe.argument}"
         if self.recipe.vision:
             limits = self.recipe.limits
             command = ["vllm", "serve", self.model, "--max-model-len", str(limits.sequence)]
@@ -426,7 +426,7 @@ def _without_engines(plan: LlmPlan) -> str:
     if not plan.first_served:
         return f"lists no {plan.listed}: this model needs engines"
     how = "without engines" if plan.recipe.quantisation.method == "none" else "without engines, not quantised"
-    return f"runs it {how}, from {plan.first_served} on: vlmsearch llm serve {plan.recipe.name} --docker"
+    return f"runs it {how}, from {plan.first_served} on: vlmsearch llm serve {plan.recipe.argument} --docker"
 
 
 def _with_pictures(plan: LlmPlan, vision: Vision) -> Iterator[str]:
@@ -456,7 +456,7 @@ def _with_pictures(plan: LlmPlan, vision: Vision) -> Iterator[str]:
         yield f"serve          {plan.elsewhere}"
         return
     yield "block reuse    off: the second request with pictures failed with it (TensorRT-LLM issue 14125)"
-    yield f"serve          vlmsearch llm serve {plan.recipe.name} --docker --release {plan.target.release}"
+    yield f"serve          vlmsearch llm serve {plan.recipe.argument} --docker --release {plan.target.release}"
     yield f"  {_folded([*plan.server_flags(host='127.0.0.1', port=8000), _OPTIONS, 'OPTIONS'])}"
     yield f"options        {json.dumps(add_arguments({}, plan.llm_arguments))}"
     yield f"unverified     {_UNREAD}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -132,6 +133,12 @@ class LlmRecipe:
     quantisation: Quantisation = Quantisation()
     vision: Vision | None = None
     folder: Path = field(default=Path(), metadata={"given": False})
+    location: str = field(default="", metadata={"given": False})
+
+    @property
+    def argument(self) -> str:
+        """Return what commands of a shell call it: a name, or the file or folder that it was read from."""
+        return shlex.quote(self.location or self.name)
 
 
 def find_llm_recipe(location: str) -> LlmRecipe:
@@ -143,7 +150,10 @@ def find_llm_recipe(location: str) -> LlmRecipe:
     """
     if "/" in location or os.sep in location or location.endswith(".toml"):
         path = expand_home(location)
-        return read_llm_recipe(path / "recipe.toml" if path.is_dir() else path)
+        file = "recipe.toml" if path.is_dir() else ""
+        return dataclasses.replace(
+            read_llm_recipe(path / file), location=os.path.join(location, file) if file else location
+        )
     known = recipe_names(LANGUAGE)
     if location in recipe_names():
         raise ConfigError(f"{location} is an encoder: `vlmsearch build {location}`; here are {', '.join(known)}")

@@ -214,6 +214,7 @@ def _defaults(options: LlmRepoOptions, engine: Mapping[str, Mapping[str, object]
         "max_queue_size": "0",
         "max_beam_width": str(build["max_beam_width"]),
         "exclude_input_in_output": "true",
+        "accumulate_tokens": "true",  # else each piece of a stream is decoded by itself
         "preprocessing_instance_count": "1",
         "postprocessing_instance_count": "1",
         "bls_instance_count": "1",

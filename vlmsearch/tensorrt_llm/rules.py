@@ -51,7 +51,9 @@ def make_plan(
     if not recipe.vision and (pictures is not None or picture_side is not None):
         raise ConfigError(f"{recipe.name} reads no pictures: leave `pictures` and `picture_side` out")
     if recipe.vision and use == "engines":
-        raise ConfigError(f"{recipe.name} has no engines: `vlmsearch llm plan {recipe.name}` says how it runs without")
+        raise ConfigError(
+            f"{recipe.name} has no engines: `vlmsearch llm plan {recipe.argument}` says how it runs without"
+        )
     if use == "server" and not plan.first_served:
         raise ConfigError(f"{recipe.name}: {plan.elsewhere}")
     for fault in _faults(plan, needs_engines=use != "server" and not recipe.vision):

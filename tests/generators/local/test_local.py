@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from gpt2_graph import Gpt2Sizes, add_graph
 from questions import UNANSWERED, Gallery
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders
+from tokenizers.models import WordLevel
 from vlmsearch_mocks.contracts import GeneratorContract
 
 from tests.support.llm_servers import BUNDLE, prompts
@@ -335,6 +336,20 @@ def test_the_detokenizer_gives_what_decoding_at_once_gives() -> None:
     cut = Detokenizer(lambda ids: tokenizer.decode(list(ids)))
     dog = tokenizer.encode("a\U0001f436").ids[:-1]
     assert "".join(map(cut.push, dog)) + cut.finish() == tokenizer.decode(dog)
+
+
+LLAMA_2 = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+
+
+@pytest.mark.parametrize("decoder", [decoders.Metaspace(), decoders.WordPiece(), LLAMA_2], ids=["3", "bert", "2"])
+def test_a_word_behind_a_token_that_is_not_shown_has_its_space(decoder: decoders.Decoder) -> None:
+    """A tokenizer's decoder drops the space before the first word of what it is given."""
+    tokenizer = Tokenizer(WordLevel({"▁the": 0, "▁star": 1, "▁red": 2, "<|user|>": 3}))
+    tokenizer.decoder = decoder
+    tokenizer.add_special_tokens(["<|user|>"])
+    for ids in ([3, 0, 3, 3, 1, 2], [0, 3, 1], [0, 1, 3, 2, 3], [3]):
+        stream = Detokenizer(lambda ids: tokenizer.decode(list(ids)))
+        assert "".join(map(stream.push, ids)) + stream.finish() == tokenizer.decode(ids)
 
 
 def test_models_that_are_loaded_together_have_their_weights() -> None:

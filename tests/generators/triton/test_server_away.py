@@ -24,16 +24,19 @@ class Restarting(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore
         model = kinds.ModelConfig(name=request.name)
         for name, kind in (("text_input", kinds.TYPE_STRING), ("max_tokens", kinds.TYPE_INT32)):
             model.input.add(name=name, data_type=kind).dims.append(1)
+        model.model_transaction_policy.decoupled = True
         return messages.ModelConfigResponse(config=model)
 
-    def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802 - Triton's name
-        self.requests += 1
-        if self.requests == 1:
-            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "Request timeout expired")
-        answer = messages.ModelInferResponse()
-        answer.outputs.add(name="text_output", datatype="BYTES", shape=[1])
-        answer.raw_output_contents.append(b"\x02\0\0\0hi")
-        return answer
+    def ModelStreamInfer(self, requests: Any, context: Any) -> Any:  # noqa: N802 - Triton's name
+        for _ in requests:
+            self.requests += 1
+            if self.requests == 1:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "stopping")
+            answer = messages.ModelInferResponse()
+            answer.parameters["triton_final_response"].bool_param = True
+            answer.outputs.add(name="text_output", datatype="BYTES", shape=[1])
+            answer.raw_output_contents.append(b"\x02\0\0\0hi")
+            yield messages.ModelStreamInferResponse(infer_response=answer)
 
 
 def test_a_server_that_is_still_away_when_it_is_asked_what_it_is_is_waited_for() -> None:

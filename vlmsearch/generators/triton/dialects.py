@@ -38,6 +38,10 @@ _LLMAPI = "sampling_param_max_tokens"
 """The input that only the ``llmapi`` model has."""
 _IDS = "input_ids"
 """The input of TensorRT-LLM's engine, which reads token ids and answers with them."""
+_ACCUMULATES = "accumulate_tokens"
+"""The parameter of ``tensorrt_llm_bls``, which calls the other models by itself."""
+_YES = ("true", "1", "t", "y", "yes")
+"""Texts that NVIDIA's models take for true."""
 _PICTURES = "image_url"
 """The input of the ``llmapi`` model for pictures, with one entry for each: NVIDIA/TensorRT-LLM, pull request 18381."""
 _ASKED = {"repetition_penalty": 1.0, "beam_width": 1, "bad_words": (), "seed": None}
@@ -48,20 +52,33 @@ _ASKED = {"repetition_penalty": 1.0, "beam_width": 1, "bad_words": (), "seed": N
 class Dialect:
     """The tensors of one model; ``batches`` says whether shapes begin with a batch.
 
-    ``leaves_prompt_out`` says whether the model was told to, whatever a request says.
+    ``leaves_prompt_out`` says whether the model was told to, whatever a request says. ``core`` is the engine that the
+    model calls in a program of its own, or "". ``accumulates`` says whether that program decodes all tokens so far for
+    each piece of a stream; one that does not, and an ensemble of Triton, decode the tokens of each piece by themselves.
     """
 
     model: str
     inputs: Mapping[str, model_config_pb2.ModelInput]
     batches: bool
     leaves_prompt_out: bool = False
+    core: str = ""
+    accumulates: bool = False
+    is_ensemble: bool = False
 
     @classmethod
     def of(cls, config: model_config_pb2.ModelConfig) -> Dialect:
         """Return the dialect of a model."""
-        told = config.parameters["exclude_input_in_output"].string_value if config.parameters else ""
-        inputs = {tensor.name: tensor for tensor in config.input}
-        return cls(config.name, inputs, config.max_batch_size > 0, told.lower() in ("true", "1"))
+        told = {name: value.string_value for name, value in config.parameters.items()}
+        has_program = _ACCUMULATES in told  # NVIDIA's tensorrt_llm_bls
+        return cls(
+            config.name,
+            {tensor.name: tensor for tensor in config.input},
+            config.max_batch_size > 0,
+            leaves_prompt_out=told.get("exclude_input_in_output", "").lower() in _YES,
+            core=(told.get("tensorrt_llm_model_name") or "tensorrt_llm") if has_program else "",
+            accumulates=told.get(_ACCUMULATES, "").lower() in _YES,
+            is_ensemble=bool(config.ensemble_scheduling.step),
+        )
 
     def check(self, *, has_tokenizer: bool) -> None:
         """Raise ConfigError for another kind of model, or for one of token ids without a tokenizer."""
@@ -84,7 +101,15 @@ class Dialect:
     @property
     def is_cumulative(self) -> bool:
         """Return whether each piece of a stream has all that came before it."""
-        return _LLMAPI in self.inputs
+        return _LLMAPI in self.inputs or self.accumulates
+
+    @property
+    def decodes_apart(self) -> bool:
+        """Return whether the tokens of each piece of a stream become text without those before them.
+
+        Spaces and characters of several tokens are lost so: ``postprocessing`` in NVIDIA/TensorRT-LLM keeps no state.
+        """
+        return self.is_ensemble or (bool(self.core) and not self.accumulates)
 
     @property
     def may_echo(self) -> bool:
@@ -132,7 +157,8 @@ class Dialect:
         for option, value in values.items():
             name = self._name(option)
             if name is None:
-                if option in _ASKED and value is not None and value != _ASKED[option]:
+                is_asked = isinstance(value, np.ndarray) or (value is not None and value != _ASKED.get(option, value))
+                if is_asked and option in _ASKED:
                     raise ConfigError(f"{self.model} of the server has no {option}")
                 continue
             if isinstance(value, np.ndarray):
@@ -176,7 +202,10 @@ class Dialect:
         if values is None:
             array = np.full([max(size, 1) for size in tensor.dims], b"stop" if kind == "STRING" else 1, type_)
         else:
-            array = np.array(
-                [well_formed(value).encode() if isinstance(value, str) else value for value in values], type_
-            )
+            try:
+                array = np.array(
+                    [well_formed(value).encode() if isinstance(value, str) else value for value in values], type_
+                )
+            except OverflowError as exc:
+                raise ConfigError(f"{name} of {self.model} is {kind}, which cannot be {values[0]}") from exc
         return array[None] if self.batches else array

@@ -8,6 +8,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
 
@@ -36,7 +37,7 @@ from vlmsearch.generators.triton.dialects import Dialect
 from vlmsearch.generators.triton.vocabulary import Vocabulary
 from vlmsearch.media.images import data_url
 from vlmsearch.models.tokenizers import no_panics
-from vlmsearch.triton.client.connection import Connection
+from vlmsearch.triton.client.connection import Connection, TooSlowError
 from vlmsearch.triton.client.stream import Request, stream_responses
 
 _RETRIES = 1000
@@ -69,9 +70,13 @@ class TritonGenerator(Generator):
     it is sent, and 0 sends none. A picture is counted as ``picture_tokens``, or by default as a token for 32 by 32
     pixels, as Qwen3-VL does.
 
-    A piece may take ``timeout`` seconds after the one before it, a text ``deadline``: so long a restart of the server
-    is waited for, too, unless the text had begun. ``tls`` encrypts. The environment has certificates, token and
-    headers: see `vlmsearch.triton.client.security.Security`.
+    A decoupled model streams, TensorRT-LLM's ``ensemble`` excepted: it decodes the tokens of each piece by themselves,
+    and so would lose spaces and characters. ``tensorrt_llm_bls`` streams with ``accumulate_tokens``, which
+    `vlmsearch llm repo` sets.
+
+    A piece may take ``timeout`` seconds after the one before it, a text ``deadline``, also one that comes whole: so
+    long a restart of the server is waited for, too, unless the text had begun. ``tls`` encrypts. The environment has
+    certificates, token and headers: see `vlmsearch.triton.client.security.Security`.
     """
 
     context: int
@@ -96,7 +101,9 @@ class TritonGenerator(Generator):
         self._timeout, self._deadline = timeout, deadline
         self._tokenizer = open_tokenizer(tokenizer) if tokenizer else None
         self._folder = tokenizer
-        self._chat = find_chat_template(tokenizer) if tokenizer and chat and os.path.isdir(tokenizer) else None
+        self._chat = None
+        if tokenizer and self._tokenizer and chat and os.path.isdir(tokenizer):
+            self._chat = find_chat_template(tokenizer, self._tokenizer)
         self._connection = Connection(address, timeout=timeout, deadline=deadline, tls=tls)
         try:
             self._look(named)
@@ -167,19 +174,36 @@ class TritonGenerator(Generator):
             self._vocabulary = Vocabulary.of(self._tokenizer, self._folder)
         self._streams: bool = config.model_transaction_policy.decoupled
         steps = [Dialect.of(self._connection.config(step.model_name)) for step in config.ensemble_scheduling.step]
+        cores = [Dialect.of(self._connection.config(self._dialect.core))] if self._dialect.core else steps
+        if any(part.leaves_prompt_out for part in cores):
+            self._dialect = replace(self._dialect, leaves_prompt_out=True)
         stops = [Request(part.model, part.stop_request()) for part in (self._dialect, *steps) if "stop" in part.inputs]
         self._stop = stops[0] if stops and self._streams else None
 
     def _pieces(self, text: str, options: GenerationOptions, pictures: Sequence[str] = ()) -> Iterator[str]:
-        dialect, streams = self._dialect, self._streams
-        streaming = streams and options.beam_width == 1
+        dialect = self._dialect
+        if dialect.accumulates and self._streams and options.beam_width > 1:
+            raise ConfigError(
+                f"{dialect.model} of the server accumulates the tokens of one beam: ask `ensemble` for more"
+            )
+        streaming = self._streams and options.beam_width == 1 and not dialect.decodes_apart
+        echoes = dialect.may_echo and not streaming
         if self._vocabulary:
             ids = self._vocabulary.encode(text)
             inputs = dialect.request_of_ids(ids, self._vocabulary, options, streaming=streaming)
-            before = ids if dialect.may_echo and not streaming else []
-            return self._decoded(self._vocabulary, before, self._retried(dialect.model, inputs, streams))
+            return self._decoded(self._vocabulary, ids if echoes else [], self._retried(inputs, streaming=streaming))
         inputs = dialect.request(text, options, streaming=streaming, pictures=pictures)
-        return self._texts(text if dialect.may_echo else "", self._retried(dialect.model, inputs, streams))
+        responses = self._retried(inputs, streaming=streaming)
+        return self._texts(
+            self._echoes(text) if echoes else [], responses, is_cumulative=streaming and dialect.is_cumulative
+        )
+
+    def _echoes(self, text: str) -> list[str]:
+        """Return how an answer may begin with the prompt: as it was sent, or without its special tokens."""
+        if self._tokenizer is None:
+            return [text]
+        with no_panics(self.name):
+            return [text, self._tokenizer.decode(self._tokenizer.encode(well_formed(text)).ids)]
 
     def _sighted(self, pieces: Iterator[str]) -> Iterator[str]:
         """Yield the pieces of a text about pictures; PicturesRefusedError where the model does not take them."""
@@ -216,7 +240,7 @@ class TritonGenerator(Generator):
         options = GenerationOptions(max_tokens=1)
         inputs = self._dialect.request("?", options, streaming=self._streams, pictures=[_NO_PICTURE])
         try:
-            for _ in self._retried(self._dialect.model, inputs, self._streams):
+            for _ in self._retried(inputs, streaming=self._streams):
                 pass
         except BackendUnavailableError:
             raise
@@ -224,16 +248,21 @@ class TritonGenerator(Generator):
             return True
         return False
 
-    def _retried(self, model: str, inputs: _Response, streams: bool) -> Iterator[_Response]:
-        """Yield the responses of a request. It is sent again if the server is away before the first one."""
+    def _retried(self, inputs: _Response, *, streaming: bool) -> Iterator[_Response]:
+        """Yield the responses of a request. It is sent again if the server is away before the first one.
+
+        One that is too slow is not: the server may be at work on it yet.
+        """
         end, waits, has_begun, is_away = time.monotonic() + self._deadline, pauses(_RETRIES), False, False
         while True:
             try:
                 if is_away:
-                    self._look(model)
-                for response in self._responses(model, inputs, streams, end - time.monotonic()):
+                    self._look(self._dialect.model)
+                for response in self._responses(inputs, streaming, end - time.monotonic()):
                     has_begun = True
                     yield response
+            except TooSlowError:
+                raise
             except BackendUnavailableError:
                 wait = next(waits, math.inf)
                 if has_begun or time.monotonic() + wait >= end:
@@ -243,17 +272,17 @@ class TritonGenerator(Generator):
             else:
                 return
 
-    def _responses(self, model: str, inputs: _Response, streams: bool, seconds: float) -> Iterator[_Response]:
-        outputs = _IDS if self._vocabulary else _OUTPUTS
-        if not streams:
-            yield self._connection.infer(model, inputs, outputs)
+    def _responses(self, inputs: _Response, streaming: bool, seconds: float) -> Iterator[_Response]:
+        model, outputs = self._dialect.model, _IDS if self._vocabulary else _OUTPUTS
+        if not self._streams:
+            yield self._connection.infer(model, inputs, outputs, timeout=seconds)
             return
         yield from stream_responses(
             self._connection,
             model,
             inputs,
             outputs,
-            timeout=self._timeout,
+            timeout=self._timeout if streaming else seconds,
             deadline=seconds,
             request_id=uuid.uuid4().hex,
             stop=self._stop,
@@ -279,19 +308,25 @@ class TritonGenerator(Generator):
         if piece := text.finish():
             yield piece
 
-    def _texts(self, before: str, responses: Iterator[_Response]) -> Iterator[str]:
-        """Yield the new text of each response, the first beam's. An answer may begin with ``before``, the prompt."""
-        shown = ""
+    @staticmethod
+    def _texts(before: Sequence[str], responses: Iterator[_Response], *, is_cumulative: bool) -> Iterator[str]:
+        """Yield the new text of each response, the first beam's.
+
+        An answer may begin with one of ``before``, the prompt. Each response may have all that came before it.
+        """
+        whole, shown = "", 0
         with closing_at_end(responses):
             for response in responses:
                 text = response["text_output"].reshape(-1)[0].decode(errors="replace")
-                if self._dialect.is_cumulative and self._streams:
-                    text = text.rstrip(_INCOMPLETE)
-                    text, shown = text[len(shown) :], text
-                elif not self._streams:
-                    text = text.removeprefix(before)
+                if is_cumulative:
+                    whole, known = text, text.rstrip(_INCOMPLETE)
+                    text, shown = known[shown:], max(shown, len(known))
+                else:
+                    text = text.removeprefix(next(filter(text.startswith, before), ""))
                 if text:
                     yield text
+        if whole[shown:]:  # a character that the model did not end
+            yield whole[shown:]
 
 
 def _split(location: str, model: str | None) -> tuple[str, str]:

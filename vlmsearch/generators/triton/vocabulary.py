@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from vlmsearch._util.strict_json import parse_json
 from vlmsearch._util.text import well_formed
-from vlmsearch.errors import ConfigError, one_line
+from vlmsearch.errors import BackendError, ConfigError, one_line
 from vlmsearch.models.tokenizers import no_panics
 
 
@@ -55,8 +55,17 @@ class Vocabulary:
             return self.tokenizer.encode(well_formed(text), add_special_tokens=is_whole).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, without special tokens."""
-        return self.tokenizer.decode(list(ids))
+        """Return the text of ids, without special tokens.
+
+        BackendError for ids that the tokenizer does not have.
+        """
+        with no_panics("the tokenizer"):
+            strange = next((token for token in ids if token < 0 or self.tokenizer.id_to_token(token) is None), None)
+            if strange is not None:
+                raise BackendError(
+                    f"the model answers with token {strange}, which the tokenizer does not have: is it another's?"
+                )
+            return self.tokenizer.decode(list(ids))
 
     def words(self, words: Sequence[str], ends: Sequence[int] = ()) -> NDArray[np.int32] | None:
         """Return words and single tokens as TensorRT-LLM's lists have them; None for none.

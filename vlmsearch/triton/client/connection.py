@@ -48,10 +48,10 @@ _RETRIED_MESSAGES = ("Stub process", "unknown model", "not ready")
 _TIMED_OUT = "timeout expired"
 
 
-class _TooSlowError(BackendUnavailableError):
+class TooSlowError(BackendUnavailableError):
     """An attempt took all the time that it had.
 
-    Another one would add to the server's load.
+    The server may be at work on it yet, and another one would add to its load.
     """
 
 
@@ -126,11 +126,13 @@ class Connection(Closable):
         parameters: Mapping[str, str | bool] | None = None,
         *,
         on_recovery: Callable[[], None] | None = None,
+        timeout: float | None = None,
     ) -> dict[str, NDArray[np.generic]]:
         """Return what a model makes of ``inputs``, by output.
 
         Raises BackendUnavailableError when time is up, and BackendError where another attempt would not help.
-        ``on_recovery`` is called before each attempt after a failure. The error of an attempt that was too slow has the
+        ``timeout`` is how many seconds an attempt may take, if not the connection's. ``on_recovery`` is called before
+        each attempt after a failure. The error of an attempt that was too slow has the
         failure before it, which may say what was wrong with the server.
         """
         end = time.monotonic() + self._deadline
@@ -140,7 +142,7 @@ class Connection(Closable):
             try:
                 if before and on_recovery:
                     on_recovery()
-                return self._attempt(model, inputs, outputs, parameters, end)
+                return self._attempt(model, inputs, outputs, parameters, end, timeout or self._timeout)
             except (InferenceServerException, BackendUnavailableError) as exc:
                 error = self.error(exc, model) if isinstance(exc, InferenceServerException) else exc
                 wait = usual * random.uniform(0.5, 1.5)
@@ -172,6 +174,7 @@ class Connection(Closable):
         outputs: Sequence[str],
         parameters: Mapping[str, str | bool] | None,
         end: float,
+        timeout: float,
     ) -> dict[str, NDArray[np.generic]]:
         with self._changed:
             self._check_open()
@@ -180,7 +183,7 @@ class Connection(Closable):
         sent = False
         try:
             tensors = inputs if isinstance(inputs, tuple) else self.prepare(inputs)
-            seconds = self._seconds(end)
+            seconds = max(min(timeout, end - time.monotonic()), 0.0)
             cancel = self._send(model, tensors, outputs, parameters, seconds, partial(self._done, answer))
             sent = True
             with on_cancel(answer.cancel):
@@ -191,7 +194,7 @@ class Connection(Closable):
             check_cancelled()
             raise
         except FutureTimeoutError as exc:
-            raise _TooSlowError(f"Triton at {self.address} did not answer within {seconds:.3g} s") from exc
+            raise TooSlowError(f"Triton at {self.address} did not answer within {seconds:.3g} s") from exc
         finally:
             if not sent:
                 self._release()
@@ -271,11 +274,14 @@ class Connection(Closable):
         """
         status = str(exc.status()).removeprefix("StatusCode.")
         message = self._security.redact(exc.message() or "no reason given")
-        if status in ("UNAVAILABLE", "DEADLINE_EXCEEDED") or _TIMED_OUT in message:
+        if _TIMED_OUT in message:
+            return TooSlowError(f"Triton at {self.address}: {message}")
+        if status in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
             return BackendUnavailableError(f"Triton at {self.address}: {message}")
         if status == "NOT_FOUND" or "unknown model" in message:
             return BackendUnavailableError(f"Triton at {self.address} does not serve {model}: {message}")
-        return BackendError(f"Triton at {self.address}: {model}: {message} ({status})")
+        shown = "" if status == "None" else f" ({status})"  # an error within a stream has none
+        return BackendError(f"Triton at {self.address}: {model}: {message}{shown}")
 
 
 def make_tensor(name: str, array: NDArray[np.generic]) -> triton.InferInput:
@@ -292,7 +298,7 @@ def _is_too_slow(exc: Exception) -> bool:
     """
     if isinstance(exc, InferenceServerException):
         return _TIMED_OUT in (exc.message() or "")
-    return isinstance(exc, _TooSlowError)
+    return isinstance(exc, TooSlowError)
 
 
 def _is_retried(exc: Exception) -> bool:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
 from vlmsearch._util.cancellation import on_cancel
-from vlmsearch.errors import BackendError, BackendUnavailableError, OperationCancelledError
-from vlmsearch.triton.client.connection import Connection, make_tensor
+from vlmsearch.errors import BackendError, OperationCancelledError
+from vlmsearch.triton.client.connection import Connection, TooSlowError, make_tensor
 
 _FINAL = "triton_final_response"
 _END_SECONDS = 5.0
@@ -29,10 +29,6 @@ class Request:
 
     model: str
     inputs: Mapping[str, NDArray[np.generic]]
-
-
-class _StreamTooSlowError(BackendUnavailableError):
-    """The server is given up, but may be at work on the request yet."""
 
 
 def stream_responses(
@@ -73,7 +69,7 @@ def stream_responses(
                 yield {name: result.as_numpy(name) for name in outputs}
     except InferenceServerException as exc:
         raise connection.error(exc, model) from exc
-    except (GeneratorExit, KeyboardInterrupt, OperationCancelledError, _StreamTooSlowError):
+    except (GeneratorExit, KeyboardInterrupt, OperationCancelledError, TooSlowError):
         if not done:  # the last response may be what the iterator was closed at
             done = stop is not None and _end(client, answers, stop, request_id, connection)
         raise
@@ -121,7 +117,7 @@ def _next(
     try:
         result, error = answers.get(timeout=max(seconds, 0.001))
     except queue.Empty:
-        raise _StreamTooSlowError(f"Triton at {connection.address} {why}") from None
+        raise TooSlowError(f"Triton at {connection.address} {why}") from None
     if error is not None:
         raise connection.error(error, model) from error
     if result is None:
