@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vlmsearch_mocks.contracts.records import IMAGE, SPACES, make_records, unit_vectors
+from vlmsearch_mocks.contracts.records import IMAGE, SPACES, TEXT, make_records, unit_vectors
 from vlmsearch_mocks.pair import mock_chroma_store
 
 from tests.support.every_store import MakeStore, make_store, store_url
@@ -78,6 +78,37 @@ def test_readers_that_come_between_the_last_look_and_the_write_stay(
         thread.join()
         assert [document.readers for document in store.get(ids)] == [frozenset({"group:b"})] * 3
         assert store.check().clean
+
+
+def test_passages_that_another_writer_put_back_are_not_shown(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes all of its rows between those of the passages and those of the documents of one that gives readers."""
+    url = store_url("chroma server", tmp_path, request)
+    plain = [replace(record, document=replace_readers(record.document, None)) for record in make_readable(3)]
+    closed = [replace(record, document=replace_readers(record.document, ["group:a"])) for record in plain]
+    queries = unit_vectors(1, TEXT)
+    with open_store(url) as store, open_store(url) as other:
+        assert isinstance(store, ChromaStore)
+        store.bind("e", SPACES)
+        other.bind("e", SPACES)
+        upsert, seen = store._documents.upsert, list[object]()
+        shown = restricted_store(other, readable(["group:b"]))
+
+        def upsert_late(*args: Any) -> None:
+            if not seen:
+                seen.append(None)
+                other.upsert(plain)
+            upsert(*args)
+            seen.append(shown.search(TEXT, queries, limit=9))
+
+        monkeypatch.setattr(store._documents, "upsert", upsert_late)
+        store.upsert(closed)
+        assert seen[1:] == [[[]]] * len(seen[1:])
+        assert [hit.id for hit in other.search(TEXT, queries, limit=9)[0] if "#passage" in hit.id], "there are passages"
+        rows = other.read_rows([f"{record.document.id}#passage={n}" for record in closed for n in (1, 2)], "document")
+        assert {row.document.readers for row in rows.values()} == {frozenset({"group:a"})}
+        assert not store.check().missing
 
 
 def test_rows_of_earlier_versions_show_what_has_no_readers_alone(

@@ -192,9 +192,12 @@ class ChromaStore(ChromaVectorStore):
                 self._slow |= left
                 break
             time.sleep(_MOMENT)
+        there = self._documents.get_both(ids) if ids else {}
+        parts = [id for id in new if PASSAGE in id and document_of(id) in there]
+        there |= self._passages.get_both(parts) if parts else {}
         return {
-            id
-            for id, (state, content) in (self._documents.get_both(ids) if ids else {}).items()
+            document_of(id)
+            for id, (state, content) in there.items()
             if (now := _load_row(id, state, content).document.metadata.get(READERS)) is None
             or (state.get(_KEPT) and now != new[id])
         }

@@ -32,7 +32,7 @@ from vlmsearch.stores.recall import SAMPLE, Recalls, identical_share
 from vlmsearch.stores.rows import RowByRowStore
 from vlmsearch.stores.versions import VersionedHit
 from vlmsearch.stores.writers import WriteJournal
-from vlmsearch.types import Field, Record, Space, Vectors
+from vlmsearch.types import Field, Record, Space, Vectors, document_of
 
 Key = tuple[str, str]
 """A document's id and a version."""
@@ -199,9 +199,14 @@ class ChromaVectorStore(RowByRowStore):
         return versions
 
     def rows_within(self, ids: Collection[str], scope: Filter) -> Mapping[str, DocumentRow]:
-        """Return the rows of those documents or passages that pass a filter."""
-        rows = self.rows(ids, "document")
-        return {id: row for id, row in rows.items() if scope.matches(row.document.metadata)}
+        """Return the rows of documents that pass a filter, and of passages that do so with their document.
+
+        A writer that read a document before it had readers may write its passages after those that have them.
+        """
+        rows = dict(self.rows(ids, "document"))
+        wholes = rows | self.rows({document_of(id) for id in rows} - rows.keys(), "document")
+        passing = {id for id, row in wholes.items() if scope.matches(row.document.metadata)}
+        return {id: row for id, row in rows.items() if {id, document_of(id)} <= passing}
 
     def find_nearest(
         self, field: Field, vectors: Vectors, limit: int, where: Filter | None
