@@ -1323,6 +1323,7 @@ class IndexReport(HtmlDisplay):
         others: Numbers of files in the folders that nothing takes, by ending, and ``(none)`` for no ending. Hidden ones
             do not count.
         files: Documents of the run that are no parts of a file: whole files, rows and what was given.
+        repeated: Inputs with the id of an earlier one of the run, which they replaced: rows of tables, for example.
 
     Example:
         >>> IndexReport(added=3, unchanged=2).seen
@@ -1344,6 +1345,7 @@ class IndexReport(HtmlDisplay):
     partly_read_in_all: int = 0
     others: Mapping[str, int] = field(default_factory=FrozenDict)
     files: int = 0
+    repeated: int = 0
 
     def __repr__(self) -> str:
         counts = [f"{name}={count:,}" for name, count in self.counts().items()]

@@ -51,7 +51,7 @@ def test_documents_are_added_found_read_and_deleted(service: RunningService) -> 
         "added": 2, "updated": 0, "unchanged": 0, "pruned": 0,
         "unlabelled": 0, "rejects": [], "seconds": 0, "left_out": {}, "partly_read": 0, "unread": {},
         "partly_read_in_all": 0, "others": {},
-        "passages": 0, "cut": 0, "files": 2,
+        "passages": 0, "cut": 0, "files": 2, "repeated": 0,
     }  # fmt: skip
     assert add(service, {"id": "a", "text": "a dog", "metadata": {"n": 1}}).json()["unchanged"] == 1
     found = service.http.get(DOCUMENTS, params={"id": ["b/../b", "nowhere", "a"]}).json()

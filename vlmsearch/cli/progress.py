@@ -68,6 +68,12 @@ def print_report(report: IndexReport, *, verbose: bool = False) -> None:
         )
     if note := partly_read(report, limit):
         click.echo(f"{note} (vlmsearch list --unread)", err=True)
+    if report.repeated:
+        click.echo(
+            f"{report.repeated:,} had the id of an earlier one of this run and replaced it: in tables, "
+            "`--columns id=COLUMN` names ids that differ",
+            err=True,
+        )
     if report.unlabelled:
         click.echo(f"{report.unlabelled} changed and lost their labels: run `vlmsearch label --write` again", err=True)
     print_rejects(report, verbose=verbose)

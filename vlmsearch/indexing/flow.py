@@ -44,6 +44,7 @@ from vlmsearch.indexing.items import Container, Item, ReadOptions, SourceDocumen
 from vlmsearch.indexing.metadata import change_metadata
 from vlmsearch.indexing.passages import Splitter, with_passages, without_passages
 from vlmsearch.indexing.records import Ready, digest, encode
+from vlmsearch.indexing.seen import SeenIds
 from vlmsearch.indexing.sources import Paths, file_id, file_name, is_file
 from vlmsearch.indexing.unread import count_unread, endings_text
 from vlmsearch.media.images import read_image
@@ -159,6 +160,7 @@ class Tally:
     partly_read: int = 0
     unread: Counter[str] = field(default_factory=Counter)
     files: int = 0
+    repeated: int = 0
     rejects: list[Reject] = field(default_factory=list)
 
     @property
@@ -203,6 +205,7 @@ class Flow:
         self._counted: set[str] = set()
         """Ids that are under way again after they were stored and counted."""
         self._counting = threading.Lock()
+        self._seen = SeenIds()
         self._failure: BaseException | None = None
         self._is_over = False
         self._tally = Tally()
@@ -413,6 +416,7 @@ class Flow:
 
         With it comes whether another one is under way.
         """
+        self._tally.repeated += self._seen.add([id_of(item) for item in group if not isinstance(item, Reject)])
         latest = dict[str, Input]()
         for item in group:
             latest[id_of(item)] = _with_readers_of(latest.get(id_of(item)), item)

@@ -122,7 +122,7 @@ export const dayNumber = (text) => Number(text.replaceAll("-", ""));
 export const unreadOf = ({ unread, unread_count: count } = {}) => (count > 0 && typeof unread === "string" ? unread : "");
 
 /** What a report, or the facts of an index, say of parts that were not read and of files that were not taken. */
-export function notesOf({ partly_read: partly, unread, partly_read_in_all: inAll, left_out: leftOut, others }) {
+export function notesOf({ partly_read: partly, unread, partly_read_in_all: inAll, left_out: leftOut, others, repeated }) {
   const sum = (counts) => Object.values(counts ?? {}).reduce((total, count) => total + count, 0);
   const listed = (counts, name) => Object.entries(counts).sort((one, other) => other[1] - one[1]).slice(0, NAMED).map(name).join(", ");
   const kind = ([name, count]) => many(count, name, `${name.replace(/([^aeiou])y$/, "$1ie").replace(/x$/, "xe")}s`);
@@ -132,6 +132,7 @@ export function notesOf({ partly_read: partly, unread, partly_read_in_all: inAll
       : inAll && `${many(inAll, "document", "documents")} in the index ${inAll === 1 ? "has" : "have"} parts that were not read.`,
     sum(leftOut) && `${many(sum(leftOut), "file")} left out for want of an option: ${listed(leftOut, ending)}.`,
     sum(others) && `${many(sum(others), "other file")}: ${listed(others, ending)}.`,
+    repeated && `${number(repeated)} had the id of an earlier one of the run and replaced it.`,
   ].filter(Boolean);
 }
 
