@@ -461,3 +461,17 @@ def test_no_label_and_no_model_says_who_may_read(named: Pipeline) -> None:
     with pytest.raises(ConfigError, match="`fields` has 'readers', which says who may read a document: no model"):
         named.describe(fields=["readers:text"])
     assert readers(named) == NAMES
+
+
+@pytest.mark.parametrize("key", ["Readers", "READERS", " readers"])
+def test_a_key_that_is_readers_but_for_case_opens_nothing(tmp_path: Path, key: str) -> None:
+    (tmp_path / "a.csv").write_text(f"id,text,{key.strip().title()}\n1,secret,group:hr\n")
+    (tmp_path / "b.jsonl").write_text(json.dumps({"id": "2", "text": "secret", key: ["group:hr"]}))
+    (tmp_path / "c.md").write_text(f"---\n{key.strip().upper()}: group:hr\n---\nsecret")
+    with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
+        report = pipeline.index([tmp_path / name for name in ("a.csv", "b.jsonl", "c.md")])
+        with pytest.raises(InvalidInputError, match=f"'{key}' does not say who may read"):
+            pipeline.add(Document("d", text="secret", metadata={key: "group:hr"}))
+        assert len(pipeline) == 0
+        assert [reject.code for reject in report.rejects] == ["invalid"] * 3
+        assert "does not say who may read: write 'readers', or give it another name" in report.rejects[0].message

@@ -555,6 +555,7 @@ class Examiner:
             check_document_id(document.id)
             check_types(document)
             check_metadata(item.document.metadata)
+            _check_keys(item.document.metadata)
             limits = self.options.image_limits
             image = document.image if item.image is None else item.image
             image = None if image is None else local_image(image)
@@ -638,6 +639,15 @@ def _without_readers(item: SourceDocument) -> tuple[SourceDocument, MetadataValu
         return item, None
     others = {key: value for key, value in metadata.items() if key != READERS}
     return replace(item, document=replace(item.document, metadata=others)), metadata[READERS]
+
+
+def _check_keys(metadata: Mapping[str, MetadataValue]) -> None:
+    """Raise InvalidInputError for a key that is that of readers but for case and spaces: it would open a document."""
+    for key in metadata:
+        if key != READERS and key.strip().casefold() == READERS:
+            raise InvalidInputError(
+                "invalid", f"{key!r} does not say who may read: write {READERS!r}, or give it another name"
+            )
 
 
 def _read_by(document: Document, stamp: Stamp, readers: MetadataValue | None) -> tuple[Document, Stamp]:

@@ -199,7 +199,7 @@ class ChromaVectorStore(RowByRowStore):
         return versions
 
     def rows_within(self, ids: Collection[str], scope: Filter) -> Mapping[str, DocumentRow]:
-        """Return the rows of documents that pass a filter, and of passages that do so with their document.
+        """Return the rows of those documents or passages that pass a filter, passages with their document.
 
         A writer that read a document before it had readers may write its passages after those that have them.
         """
