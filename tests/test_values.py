@@ -205,6 +205,23 @@ def test_reports_that_are_dicts_survive() -> None:
             assert json.loads(json.dumps(jsonable_encoder(report), allow_nan=False))
 
 
+def test_texts_that_are_no_unicode_are_answers_of_typed_routes() -> None:
+    """JSON may hold half of a surrogate pair, as an escape, and what comes of it is in the index."""
+    app, half = FastAPI(), Document("a", text="a red star \ud800", metadata={"k\udc00": "v\ud800", "l": ["\ud800"]})
+    with Pipeline.open(encoder="mock:", store="mock:", generator="extractive:") as pipeline:
+        pipeline.add(half)
+        results: list[Any] = [
+            pipeline.get("a")[0],
+            pipeline.search("red star", min_score=0),
+            pipeline.explain("star", "a"),
+        ]
+        for value in [*results, pipeline.ask("Where is the red star?", min_score=0)]:
+            app.get(f"/{type(value).__name__}", response_model=type(value))(lambda value=value: value)
+    with TestClient(app) as client:
+        for kind in (Document, Matches, Explanation, Answer):
+            assert "a red star \ufffd" in client.get(f"/{kind.__name__}").text, kind
+
+
 def test_every_answer_is_json(answers: dict[type, Any]) -> None:
     for value in answers.values():
         assert json.loads(json.dumps(to_json(value), allow_nan=False))

@@ -302,13 +302,17 @@ class Pipeline(Index):
 
         self._check_process()
         encoder, store = self._follow()
+        given = iter(items)
+        first = list(itertools.islice(given, 1))
+        if not first and store.manifest() is None:  # no index is made where paths or columns are wrong
+            return IndexReport()
         store.bind(encoder.fingerprint, encoder.spaces)
         options = IndexOptions(
             retry_rejects, strict, on_progress, self.image_limits, has_remote_sources=True, passages=passages
         )
         try:
             with operation("index"):
-                report = Flow(encoder, store, options).run(items)
+                report = Flow(encoder, store, options).run(itertools.chain(first, given))
         finally:
             self._forget()
         self._backgrounds.keep(store, report.added + report.updated, encoder)

@@ -24,6 +24,7 @@ from vlmsearch._util.closable import Closable
 from vlmsearch._util.frozen import FrozenDict
 from vlmsearch._util.markup import HtmlDisplay, brief, plain
 from vlmsearch._util.plain import CONTROLS, is_array, is_picture, is_pixels, plain_mapping, plain_value, value_problem
+from vlmsearch._util.text import well_formed
 from vlmsearch._util.unread import COUNT, UNREAD
 from vlmsearch.errors import InvalidInputError, RejectCode
 
@@ -266,6 +267,19 @@ def check_metadata(metadata: Mapping[str, MetadataValue]) -> None:
             f"metadata have at most {MAX_METADATA_BYTES:,} bytes of keys and texts, not {size:,}: "
             "put what is long into the text",
         )
+
+
+def _valid_vars(document: Document) -> dict[str, object]:
+    """Return a document's fields in valid Unicode, which pydantic's JSON has to be."""
+    return {name: _valid(value) for name, value in vars(document).items()}
+
+
+def _valid(value: object) -> object:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, tuple):
+        return tuple(map(_valid, value))
+    return {well_formed(key): _valid(part) for key, part in value.items()} if isinstance(value, Mapping) else value
 
 
 @dataclass(frozen=True)
@@ -591,7 +605,7 @@ class Document(HtmlDisplay):
 
         They read none: a path from outside would name a file of this machine.
         """
-        fields = {"type": "function-plain", "function": vars, "return_schema": {"type": "dict"}}
+        fields = {"type": "function-plain", "function": _valid_vars, "return_schema": {"type": "dict"}}
         return {"type": "is-instance", "cls": cls, "serialization": fields}
 
     @property

@@ -596,6 +596,26 @@ def test_a_mistake_in_python_is_told_in_one_line(
         assert pipeline.count() == 1
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("index empty", "no images, texts or rows in empty: name files, or a folder that has some"),
+        ("index empty/head.csv --columns text=nocol", "nocol"),
+        ("index nosuch", "no such file or folder: 'nosuch'"),
+    ],
+)
+def test_an_index_that_nothing_goes_into_is_not_made(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    if "head.csv" in line:
+        (tmp_path / "empty" / "head.csv").write_text("id,text\n1,a dog\n")
+    done = run(*line.split(), "--store", "sqlite:new", cwd=tmp_path, VLMSEARCH_ENCODER="onnx:demo")
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert not (tmp_path / "new").exists()
+    searched = run("search", "dog", "--store", "sqlite:new", cwd=tmp_path, VLMSEARCH_ENCODER="onnx:demo")
+    assert searched.stderr.startswith("Error: no index at sqlite:new")
+
+
 def test_a_closed_pipeline_says_so(place: Place) -> None:
     with Pipeline.open(encoder="onnx:demo", store=f"sqlite:{place.folder / 'index'}") as pipeline:
         pass
