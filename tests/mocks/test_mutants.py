@@ -203,12 +203,40 @@ FAULTS: list[tuple[str, str, str, str, str]] = [
         "                written[id] = replace(written[id], document=replace(document, metadata=metadata))\n" + WRITE,
         "a_record_replaces_all_of_the_old_one",
     ),
+    (
+        "store",
+        "old image kept",
+        WRITE,
+        "            for id in written.keys() & self._records.keys():\n"
+        "                image = written[id].document.image or self._records[id].document.image\n"
+        "                written[id] = replace(written[id], document=replace(written[id].document, image=image))\n" + WRITE,
+        "a_record_replaces_all_of_the_old_one",
+    ),
+    ("store", "pages deleted with their file", "if id not in gone}", "if id.split('#')[0] not in gone}", "delete_removes_the_given_ids_alone"),
+    (
+        "store",
+        "ids compared without case",
+        WRITE,
+        ("            lower = {id.lower() for id in written}\n"
+        "            self._records = {**{id: r for id, r in self._records.items() if id.lower() not in lower}, **written}"),
+        "ids_that_differ_in_case_or_form_are_of_different_documents",
+    ),
+    ("store", "vectors as float16", "vector.copy() for", "vector.astype('f2').astype('f4') for", "vectors_keep_the_precision_of_float32"),
     ("store", "numbers as text", "metadata=dict(document.metadata)", "metadata={k: str(v) for k, v in document.metadata.items()}", "a_document_comes_back_as_it_was"),
     ("store", "first write wins", "{**self._records, **written}", "{**written, **self._records}", "a_record_replaces_all_of_the_old_one"),
     ("store", "bind forgets", "if self._manifest is None:\n            self._manifest", "if True:\n            self._manifest", "binding_again_keeps_everything"),
     # ---- search
     ("store", "not clipped", CLIPPED, "vectors @ np.array(list(rows.values())).T", "no_score_is_beyond_one"),
     ("store", "limit ignored", "[:limit] for page", " for page", "there_are_as_many_hits_as_asked_for_or_as_match"),
+    ("store", "the first 100 query vectors alone", "[:limit] for page in hits]", "[:limit] if i < 100 else [] for i, page in enumerate(hits)]", "each_of_many_query_vectors_has_its_own_hits"),
+    ("store", "ties without case", "(-hit.score, hit.id)", "(-hit.score, hit.id.lower())", "equal_vectors_come_in_the_order_of_their_ids"),
+    (
+        "store",
+        "100 hits of a filter in a large index",
+        "[:limit] for page",
+        "[: limit if where is None or len(self) <= 3000 else min(limit, 100)] for page",
+        "five_thousand_records_are_written_at_once_and_found",
+    ),
     ("store", "limit off by one", "[:limit] for page", "[:limit - 1] for page", "there_are_as_many_hits_as_asked_for_or_as_match"),
     ("store", "worst first", "(-hit.score, hit.id)", "(hit.score, hit.id)", "scores_are_the_cosines_and_the_order_is_theirs"),
     ("store", "unknown field finds nothing", 'raise ConfigError(f"{self.name} has no field {field}")', "return [[] for _ in vectors]", "an_unknown_field_is_an_error_that_names_it"),

@@ -136,6 +136,19 @@ class DocumentsSuite(StoreSuite):
         assert [document.id for document in store.get(wanted)] == ["id-4", "id-0", "id-2", "id-4"]
         assert [record.document.id for record in store.records(wanted)] == ["id-4", "id-0", "id-2", "id-4"]
 
+    def test_ids_that_differ_in_case_or_form_are_of_different_documents(self, store: Store) -> None:
+        ids = ["a", "A", "a ", "\u00e9", "e\u0301"]
+        for id in ids:
+            store.upsert([Record(Document(id, text=id), {})])
+        assert sorted(store.ids()) == sorted(ids)
+        assert [document.text for document in store.get(ids)] == ids
+
+    def test_vectors_keep_the_precision_of_float32(self, store: Store) -> None:
+        written = make_records(3)
+        store.upsert(written)
+        for old, read in zip(written, store.records(["id-0", "id-1", "id-2"])):
+            assert np.allclose(read.vectors[IMAGE], old.vectors[IMAGE], rtol=0, atol=_ROUNDING)
+
     def test_a_store_shares_nothing_with_its_callers(self, store: Store) -> None:
         metadata: dict[str, Scalar] = {"x": 1}
         vector = unit_vectors(1)[0]
@@ -158,6 +171,8 @@ class DocumentsSuite(StoreSuite):
         assert store.get(["a"]) == [Document("a", image=Path("p"), metadata={"y": "3"})]
         assert store.stamps(["a"]) == {"a": Stamp("2")}
         assert (len(store), list(store.ids())) == (1, ["a"])
+        store.upsert([Record(Document("a"), {IMAGE: new})])
+        assert store.get(["a"]) == [Document("a")]
 
     def test_what_is_deleted_is_gone(self, store: Store) -> None:
         store.upsert(make_records(20))
@@ -168,6 +183,12 @@ class DocumentsSuite(StoreSuite):
         assert set(store.ids()).isdisjoint(gone)
         assert store.get(gone) == []
         assert store.stamps(gone) == {}
+
+    def test_delete_removes_the_given_ids_alone(self, store: Store) -> None:
+        gone, left = ["a", "b_", "%"], ["A", "a#page=2", "aa", "bb"]
+        store.upsert([Record(Document(id), {}) for id in (*gone, *left)])
+        assert store.delete(gone) == 3
+        assert sorted(store.ids()) == left
 
     def test_metadata_keep_their_values_and_types(self, store: Store) -> None:
         metadata: dict[str, Scalar] = {

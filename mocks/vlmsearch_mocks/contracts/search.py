@@ -105,9 +105,14 @@ class SearchSuite(StoreSuite):
         assert store.search(IMAGE, -queries[-1:], limit=500)[0][-1].score == pytest.approx(-1.0, abs=TOLERANCE)
         assert all(-1.0 <= hit.score <= 1.0 for hit in store.search(IMAGE, -queries[-1:], limit=500)[0])
 
+    def test_each_of_many_query_vectors_has_its_own_hits(self, store: Store) -> None:
+        store.upsert(make_records(150))
+        pages = store.search(IMAGE, unit_vectors(150), limit=1)
+        assert [[hit.id for hit in hits] for hits in pages] == [[f"id-{i}"] for i in range(150)]
+
     def test_equal_vectors_come_in_the_order_of_their_ids(self, store: Store) -> None:
         vector = unit_vectors(1)[0]
-        ids = [f"{i:02}" for i in np.random.default_rng(1).permutation(40)]
+        ids = ["aBéz"[i % 4] + f"{i:02}" for i in np.random.default_rng(1).permutation(40)]
         store.upsert([Record(Document(id), {IMAGE: vector}) for id in ids])
         assert [hit.id for hit in store.search(IMAGE, vector[None], limit=40)[0]] == sorted(ids)
 
@@ -399,6 +404,8 @@ class SearchSuite(StoreSuite):
             right += len({hit.id for hit in hits} & {hit.id for hit in exact(records, IMAGE, query)[:10]})
         assert right >= self.recall * 200
         page = store.search(IMAGE, queries[:1], limit=3000)[0]
+        assert len({hit.id for hit in page}) == 3000
+        page = store.search(IMAGE, queries[:1], limit=3000, where=parse_filter({"number": {"$gte": 1000}}))[0]
         assert len({hit.id for hit in page}) == 3000
         assert store.delete(ids[:4000]) == 4000
         left = store.search(IMAGE, queries[:1], limit=3000)[0]
