@@ -279,6 +279,12 @@ def test_given_vectors_have_words_as_well(url: str, opened: Opened) -> None:
     [found] = VlmsearchTextRetriever(store).run("snow")["documents"]
     assert found.id == "a"
     assert 0 < (found.score or 0) <= 1
+    assert VlmsearchTextRetriever(store, where={"n": 1}).run("snow")["documents"] == []
+    assert VlmsearchTextRetriever(store, cursor=None, min_score=0.0).run("snow")["documents"] == [found]
+    with pytest.raises(TypeError, match="words alone has no option 'rerank'"):
+        VlmsearchTextRetriever(store, rerank="mock:").run("snow")
+    with pytest.raises(TypeError, match="no option 'minscore'; did you mean 'min_score'"):
+        VlmsearchTextRetriever(store, minscore=1).run("snow")  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="encoder"):
         store.search(None, image=ByteStream(png(1)))
     with pytest.raises(InvalidInputError, match="2 numbers"):
@@ -362,6 +368,18 @@ def test_components_that_take_any_store_take_this_one(url: str, opened: Opened) 
         retriever=VlmsearchEmbeddingRetriever(store, top_k=1), text_embedder=MockTextEmbedder(dimension=8)
     )
     assert [each.content for each in both.run(chunks[2].content or "")["documents"]] == [chunks[2].content]
+
+
+def test_all_documents_are_not_deleted_by_a_filter(url: str, opened: Opened) -> None:
+    store = opened(VlmsearchDocumentStore(url, embedding_dim=2))
+    store.write_documents([Document(id="a", content="a dog", meta={"n": 1}), Document(id="b", content="a car")])
+    for filters in ({}, None, {"operator": "AND", "conditions": []}):
+        with pytest.raises(FilterError, match="delete_all_documents"):
+            store.delete_by_filter(filters)  # type: ignore[arg-type]
+    with pytest.raises(FilterError):
+        store.delete_by_filter({"operator": "AND", "conditions": ["n"]})
+    assert store.count_documents() == 2
+    assert store.delete_by_filter({"field": "meta.n", "operator": "==", "value": 1}) == 1
 
 
 def test_duplicates_in_one_list_follow_the_policy(url: str, opened: Opened) -> None:

@@ -272,6 +272,51 @@ def test_without_ids_everything_is_deleted(vectors: VlmsearchVectorStore) -> Non
     assert vectors.similarity_search("dog") == []
 
 
+def test_documents_are_deleted_by_a_filter(vectors: VlmsearchVectorStore) -> None:
+    vectors.add_texts(TEXTS, [{"n": n} for n in range(4)], ids=list("abcd"))
+    assert vectors.delete(filter={"n": {"$gte": 2}}) is True
+    assert asyncio.run(vectors.adelete(filter={"n": 0})) is True
+    assert set(vectors.pipeline.store.ids()) == {"b"}
+    assert vectors.delete(["a"], filter=None) is True
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "told"),
+    [
+        ({"where": {"n": 1}}, TypeError, "no option 'where'; did you mean 'filter'"),
+        ({"expr": "n == 1"}, TypeError, "no option 'expr'; did you mean 'filter'"),
+        ({"id": ["a"]}, TypeError, "no option 'id'; did you mean 'ids'"),
+        ({"filter": {}}, ConfigError, "filter"),
+        ({"filter": None}, ConfigError, "filter"),
+        ({"filter": {"$and": []}}, ConfigError, "and"),
+        ({"filter": {"n": {"$near": 1}}}, ConfigError, "near"),
+        ({"filter": lambda document: True}, ConfigError, "filter"),
+        ({"ids": ["a"], "filter": {"n": 1}}, ConfigError, "ids or a `filter`"),
+    ],
+)
+def test_nothing_is_deleted_where_what_to_delete_is_not_clear(
+    vectors: VlmsearchVectorStore, given: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    vectors.add_texts(TEXTS, [{"n": n} for n in range(4)], ids=list("abcd"))
+    with pytest.raises(error, match=told) as refused:
+        vectors.delete(**given)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(error, match=told):
+        asyncio.run(vectors.adelete(**given))
+    assert len(vectors.pipeline.store) == 4
+
+
+def test_unknown_options_are_refused_by_name(vectors: VlmsearchVectorStore) -> None:
+    with pytest.raises(TypeError, match="no option 'metadata'; did you mean 'metadatas'"):
+        vectors.add_texts(["x"], metadata=[{"n": 1}])
+    with pytest.raises(TypeError, match="no option 'id'; did you mean 'ids'"):
+        vectors.add_documents([Document("x")], id=["a"])
+    assert vectors.add_texts(["x"], ids=["a"], batch_size=1) == ["a"]
+    with pytest.raises(TypeError, match=r"no option 'filter'; it has .*search_kwargs"):
+        vectors.as_retriever(filter={"n": 1})
+    assert ids(vectors.as_retriever(search_kwargs={"k": 1}, tags=["t"]).invoke("x")) == ["a"]
+
+
 def test_its_indexing_api_keeps_an_index_in_step(store: Store) -> None:
     vectors = VlmsearchVectorStore(Pipeline(open_encoder("mock:"), store))
     records = InMemoryRecordManager("test")
@@ -325,6 +370,32 @@ def test_it_retrieves_what_is_relevant_alone(vectors: VlmsearchVectorStore, pict
     assert ids(retriever.invoke("", image=pictures[0], k=1)) == [str(pictures[0])]
     assert retriever.invoke("dog", filter={"n": 1}) == []
     assert retriever.invoke("snow", filter={}) == [found]
+
+
+def test_a_retriever_refuses_unknown_options_by_name(pipeline: Pipeline) -> None:
+    for name, near in {"where": "filter", "limit": "k", "minscore": "min_score"}.items():
+        options: dict[str, Any] = {"pipeline": pipeline, name: None}
+        with pytest.raises(
+            TypeError, match=f"VlmsearchRetriever has no option '{name}'; did you mean '{near}'"
+        ) as told:
+            VlmsearchRetriever(**options)
+        assert "\n" not in str(told.value)
+    retriever = VlmsearchRetriever(pipeline=pipeline, tags=["t"], name="mine")
+    assert VlmsearchRetriever.model_validate(retriever) is retriever
+    with pytest.raises(TypeError, match="no option 'wher'"):
+        retriever.invoke("a", wher={})
+
+
+def test_a_retriever_takes_the_names_of_a_search(vectors: VlmsearchVectorStore) -> None:
+    vectors.add_texts(["a dog", "a dog too", "a dog three"], [{"n": n, "m": n} for n in range(3)], ids=list("abc"))
+    made = VlmsearchRetriever(pipeline=vectors.pipeline, min_score=0, search_kwargs={"where": {"n": {"$gte": 1}}})
+    assert sorted(map(str, ids(made.invoke("dog")))) == ["b", "c"]
+    assert ids(made.invoke("dog", filter={"m": 1})) == ["b"]
+    assert ids(made.invoke("dog", where={"n": 0})) == ["a"]
+    assert len(made.invoke("dog", where={"n": {"$lt": 2}}, limit=1)) == 1
+    assert len(made.invoke("dog", where=None)) == 3
+    few = VlmsearchRetriever(pipeline=vectors.pipeline, min_score=0, search_kwargs={"limit": 1})
+    assert [len(few.invoke("dog")), len(few.invoke("dog", k=2)), len(few.invoke("dog", limit=3))] == [1, 2, 3]
 
 
 def test_it_retrieves_each_relevant_page_of_a_file(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import copy
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -207,6 +209,53 @@ def test_nodes_are_replaced_and_deleted(store: VlmsearchNodeStore) -> None:
     store.add(nodes())
     store.clear()
     assert store.get_nodes() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "told"),
+    [
+        ({}, ConfigError, "clear"),
+        ({"filters": MetadataFilters(filters=[])}, ConfigError, "clear"),
+        ({"filters": MetadataFilters(filters=[MetadataFilters(filters=[])])}, ConfigError, "clear"),
+        ({"where": {"rank": "a"}}, TypeError, "no option 'where'; did you mean 'filters'"),
+        ({"node_ids": [RAIN], "where": {"rank": "c"}}, TypeError, "no option 'where'; did you mean 'filters'"),
+    ],
+)
+def test_nothing_is_deleted_where_what_to_delete_is_not_clear(
+    store: VlmsearchNodeStore, given: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        store.delete_nodes(**given)
+    with pytest.raises(error, match=told):
+        asyncio.run(store.adelete_nodes(**given))
+    assert len(store.get_nodes()) == 3
+    store.delete_nodes([])
+    assert len(store.get_nodes()) == 3
+
+
+def test_unknown_options_are_refused_by_name(store: VlmsearchNodeStore) -> None:
+    for name, near in {"encodr": "encoder", "image_foldr": "image_folder"}.items():
+        with pytest.raises(
+            TypeError, match=f"VlmsearchNodeStore has no option '{name}'; did you mean '{near}'"
+        ) as told:
+            VlmsearchNodeStore("mock:", **{name: "mock:"})
+        assert "\n" not in str(told.value)
+    with pytest.raises(TypeError, match="VlmsearchEmbedding has no option 'spce'; did you mean 'space'"):
+        VlmsearchEmbedding(encoder="mock:", spce="clip")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="delete has no option 'filters'"):
+        store.delete("doc-0", filters=only("rank", FilterOperator.EQ, "a"))
+    with pytest.raises(TypeError, match="query has no option 'where'"):
+        store.query(VectorStoreQuery(query_embedding=[1.0, 1.0]), where={})
+    assert len(store.get_nodes()) == 3
+
+
+def test_what_is_written_to_a_file_is_read_again(store: VlmsearchNodeStore) -> None:
+    again = VlmsearchNodeStore.from_dict(store.to_dict())
+    assert (again.store, again.image_folder) == (store.store, store.image_folder)
+    embedding = VlmsearchEmbedding(encoder="mock:", space="minilm")
+    assert VlmsearchEmbedding.from_dict(embedding.to_dict()).space == "minilm"
+    assert VlmsearchEmbedding(**embedding.model_dump()).space == "minilm"
+    assert VlmsearchEmbedding.model_validate(embedding) is embedding
 
 
 def test_another_store_of_the_same_url_has_the_nodes(store: VlmsearchNodeStore, opened: Opened) -> None:
@@ -414,6 +463,11 @@ def test_what_encodes_itself_needs_no_embedding_of_llama_index(gallery: Vlmsearc
     assert len(found.ids or []) == 2
     with pytest.raises(ConfigError, match="mmr"):
         gallery.query(VectorStoreQuery(query_str="a", mode=VectorStoreQueryMode.MMR))
+
+
+def test_a_copy_is_refused_with_what_to_do(empty: VlmsearchNodeStore) -> None:
+    with pytest.raises(TypeError, match="make another one with the same arguments"):
+        copy.deepcopy(empty)
 
 
 def test_a_multimodal_index_keeps_texts_and_images_in_two_stores(

@@ -30,6 +30,7 @@ from vlmsearch._util.batching import batches
 from vlmsearch._util.closable import Closable
 from vlmsearch._util.files import expand_home, replace_file
 from vlmsearch._util.plain import plain_value, value_problem
+from vlmsearch._util.tables import suggest
 from vlmsearch.encoders.base import Encoder
 from vlmsearch.errors import ConfigError, InvalidBatchError, InvalidInputError, apply_to_each
 from vlmsearch.index import add_reported
@@ -92,6 +93,8 @@ _SIGNS = {
 LIST_OPERATORS = frozenset({"in", "not in", "nin"})
 """Comparisons with a list of values."""
 _OPPOSITE = {"$in": "$nin", "$nin": "$in"}
+_MEANT = {"where": "filter", "expr": "filter", "limit": "k"}
+"""Options of other libraries, with what frameworks call them."""
 _MAX_EXACT = 2**53
 """Whole numbers up to this are the same as doubles, as which filters compare them."""
 
@@ -247,6 +250,10 @@ class FrameworkIndex(Closable):
         self._lock = threading.RLock()
         self._store: Store | None = None
         self._pipeline: Pipeline | None = None
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Refuse to be copied or pickled; TypeError says what to do."""
+        raise TypeError("a store that is open is neither copied nor pickled: make another one with the same arguments")
 
     # ---- opening
 
@@ -677,6 +684,15 @@ def columns(what: str, items: Iterable[Any], **others: Iterable[Any] | None) -> 
         if isinstance(others[name], str) or len(values) != len(rows):
             raise ValueError(f"there are {len(rows)} {what} and {len(values)} {name}")
     return [rows, *lists.values()]
+
+
+def check_options(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise TypeError for an option that a class or a method does not have."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            have = f"it has {', '.join(names)}" if names else "it has none"
+            raise TypeError(f"{what} has no option {name!r}; {suggest(_MEANT.get(name, name), names)}{have}")
 
 
 def awaited(method: Callable[..., T]) -> Callable[..., Coroutine[Any, Any, T]]:

@@ -33,6 +33,7 @@ from vlmsearch.integrations.framework_index import (
     SpaceEmbedder,
     Where,
     awaited,
+    check_options,
     combination,
     comparison,
 )
@@ -275,8 +276,18 @@ class VlmsearchDocumentStore(_Component):
         self.index.delete(document_ids)
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
-        """Remove the documents that pass a filter, and return how many they were."""
-        return self.index.delete([document.id for document in self.index.find(_filter(filters))])
+        """Remove the documents that pass a filter, and return how many they were.
+
+        Args:
+            filters: A filter in the form of Haystack, with a condition.
+
+        Raises:
+            FilterError: The filter is wrong, or empty; `delete_all_documents` removes all.
+        """
+        narrowed = _filter(filters)
+        if not filters or not _has_condition(filters):
+            raise FilterError("delete_by_filter takes a filter with a condition; delete_all_documents() removes all")
+        return self.index.delete([document.id for document in self.index.find(narrowed)])
 
     def delete_all_documents(self) -> None:
         """Remove all documents."""
@@ -301,7 +312,7 @@ class VlmsearchDocumentStore(_Component):
             image: The image to look for.
             filters: A filter in the form of Haystack.
             options: How documents are chosen and arranged: see `SearchOptions`. A text that is looked for by its words
-                alone has ``limit`` and ``min_score``.
+                alone has ``limit``, ``min_score`` and ``where``.
 
         Returns:
             The documents with their relevance from 0 to 1, best first; none where nothing is relevant.
@@ -310,10 +321,14 @@ class VlmsearchDocumentStore(_Component):
             FilterError: The filter is wrong.
             InvalidInputError: There is nothing to look for, or the image cannot be used.
             ConfigError: Vectors are given to this store, and an image is looked for; or it ranks no words.
+            TypeError: There is no such option.
         """
         if text is not None and image is None and self.index.gives_vectors:
+            wanted = [name for name, value in options.items() if value is not None]
+            check_options("a search by words alone", wanted, ("limit", "min_score", "where"))
             limit = options.get("limit", SearchOptions.limit)
-            matches = self.index.words(text, limit=limit, filter=_filter(filters))
+            narrowed = _filter(filters) & FrameworkFilter(options.get("where"))
+            matches = self.index.words(text, limit=limit, filter=narrowed)
             matches = [(document, score) for document, score in matches if score >= (options.get("min_score") or 0)]
         else:
             source = None if image is None else _image_source(image)
@@ -467,6 +482,10 @@ def _check_filter(condition: object) -> None:
         raise FilterError(f"no such operator: {operator!r}; there are AND, OR and NOT")
     for part in condition["conditions"]:
         _check_filter(part)
+
+
+def _has_condition(condition: Mapping[str, Any]) -> bool:
+    return not isinstance(inner := condition.get("conditions"), list) or any(map(_has_condition, inner))
 
 
 def _to_where(condition: Mapping[str, Any], *, negated: bool = False) -> Where | None:

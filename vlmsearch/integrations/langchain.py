@@ -24,8 +24,8 @@ from langchain_core.documents import Document as LangchainDocument
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages.content import ImageContentBlock, create_image_block
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.vectorstores import VectorStore
-from pydantic import Field
+from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
+from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from vlmsearch._util.text import utf8_bytes
@@ -41,7 +41,9 @@ from vlmsearch.integrations.framework_index import (
     FrameworkIndex,
     Ranking,
     awaited,
+    check_options,
     columns,
+    combination,
     unpack,
 )
 from vlmsearch.integrations.sentence_transformers import SentenceModel, choose_space
@@ -392,8 +394,10 @@ class VlmsearchVectorStore(VectorStore):
             The ids, in the order of the texts.
 
         Raises:
+            TypeError: `add_documents` has no such keyword.
             ValueError: There are not as many metadata or ids as texts.
         """
+        check_options("add_texts", kwargs, ("metadatas", "ids", "batch_size"))
         rows = zip(*columns("texts", texts, metadatas=metadatas, ids=ids))
         return self.add_documents([LangchainDocument(text, id=id, metadata=data or {}) for text, data, id in rows])
 
@@ -403,8 +407,8 @@ class VlmsearchVectorStore(VectorStore):
         Args:
             documents: The documents; the image under the metadata's ``image_key`` is indexed, too. Its path comes back
                 as an absolute one, and its bytes as the path of the file where they are kept.
-            **kwargs: ``ids``, in place of those of the documents. Where there is none, a random one is made. Others
-                that LangChain passes to every store, such as ``batch_size``, have no effect.
+            **kwargs: ``ids``, in place of those of the documents. Where there is none, a random one is made.
+                ``batch_size``, which LangChain passes to every store, has no effect.
 
         Returns:
             The ids, in the order of the documents.
@@ -413,10 +417,12 @@ class VlmsearchVectorStore(VectorStore):
             InvalidBatchError: Some documents cannot be used, such as one without a text and an image; the others are
                 in the index, unless metadata cannot be kept.
             ConfigError: An image is given as bytes, and there is no ``image_folder``.
+            TypeError: There is another keyword.
             ValueError: There are not as many ids as documents.
             IndexMismatchError: Another encoder built the index.
             BackendError: The encoder or the store failed.
         """
+        check_options("add_documents", kwargs, ("ids", "batch_size"))
         documents, given = columns("documents", documents, ids=kwargs.get("ids"))
         ids = [id or document.id or str(uuid4()) for id, document in zip(given, documents)]
         pairs = list(zip(documents, ids))
@@ -477,19 +483,26 @@ class VlmsearchVectorStore(VectorStore):
         """Remove documents, with the files of their bytes.
 
         Args:
-            ids: The ids of the documents; unknown ids are ignored. None for all documents of the index.
-            **kwargs: Without effect.
+            ids: The ids of the documents; unknown ids are ignored. Without ids and a filter, all documents go.
+            **kwargs: ``filter``, in place of ids, for the documents that pass it.
 
         Returns:
             True.
 
         Raises:
+            ConfigError: The filter is wrong or empty, or there are ids beside it.
+            TypeError: There is another keyword.
             BackendError: The store failed.
         """
-        if ids is None:
-            self._index.clear()
-        else:
+        check_options("delete", kwargs, ("ids", "filter"))
+        if "filter" in kwargs and bool(kwargs["filter"]) != (ids is None):
+            raise ConfigError("delete takes ids or a `filter` with a condition; with neither of the two, all goes")
+        if ids is not None:
             self._index.delete(ids)
+        elif kwargs:
+            self._index.delete([document.id for document in self._index.find(FrameworkFilter(kwargs["filter"]))])
+        else:
+            self._index.clear()
         return True
 
     # ---- searches
@@ -524,6 +537,21 @@ class VlmsearchVectorStore(VectorStore):
             The documents and their scores, best first: the higher, the better.
         """
         return self._with_scores(self._search(*args, **kwargs))
+
+    def as_retriever(self, **kwargs: Any) -> VectorStoreRetriever:
+        """Return LangChain's own retriever over this store.
+
+        Args:
+            **kwargs: Those of `VectorStoreRetriever`; the options of a search go into its ``search_kwargs``.
+
+        Returns:
+            The retriever.
+
+        Raises:
+            TypeError: It has no such option.
+        """
+        check_options("as_retriever", kwargs, VectorStoreRetriever.model_fields)
+        return super().as_retriever(**kwargs)
 
     def _select_relevance_score_fn(self) -> Any:
         return float  # scores are relevances already
@@ -653,7 +681,7 @@ class VlmsearchRetriever(BaseRetriever):
     What is less relevant than the threshold of the index is not returned, so that there may be fewer than ``k``
     documents, or none. Each relevant page of a file is one of them, and of a long text the best passage. Keyword
     arguments of ``invoke`` take the place of these attributes, or go to `Pipeline.search`, such as ``image`` and
-    ``group``.
+    ``group``. A ``where`` narrows the filter.
 
     Attributes:
         pipeline: The index; it stays open as long as this is used.
@@ -663,6 +691,9 @@ class VlmsearchRetriever(BaseRetriever):
         search_kwargs: More keyword arguments of `Pipeline.search`, such as ``{"rerank": "onnx:demo-reranker"}``.
         image_key: The key of a document's metadata with the path of its image.
         score_key: The key of the metadata to put the relevance under; None for none.
+
+    Raises:
+        TypeError: There is no such option.
 
     Example:
         >>> with Pipeline.open(encoder="mock:", store="mock:") as pipeline:
@@ -681,12 +712,20 @@ class VlmsearchRetriever(BaseRetriever):
     image_key: str = IMAGE_KEY
     score_key: str | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, options: Any) -> Any:
+        check_options(cls.__name__, options if isinstance(options, dict) else (), cls.model_fields)
+        return options
+
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[LangchainDocument]:
         own = {"k": self.k, "filter": self.filter, "min_score": self.min_score, "group": False}
-        options = {**own, **self.search_kwargs, **kwargs}
-        limit, where = options.pop("k"), options.pop("filter") or None
+        given = (*self.search_kwargs.items(), *kwargs.items())
+        options: dict[str, Any] = {**own, **{"k" if name == "limit" else name: value for name, value in given}}
+        limit = options.pop("k")
+        where = combination([options.pop("filter") or None, options.pop("where", None)], is_all=True)
         documents = []
         for match in self.pipeline.search(query or None, limit=limit, where=where, **options):
             document = to_langchain(match.document, image_key=self.image_key, passage=match.passage)

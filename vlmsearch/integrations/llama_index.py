@@ -14,7 +14,7 @@ from typing import Any
 
 from llama_index.core.base.base_multi_modal_retriever import MultiModalRetriever
 from llama_index.core.base.embeddings.base import Embedding
-from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.bridge.pydantic import PrivateAttr, model_validator
 from llama_index.core.embeddings import MultiModalEmbedding
 from llama_index.core.indices.query.schema import QueryType
 from llama_index.core.schema import (
@@ -53,6 +53,7 @@ from vlmsearch.integrations.framework_index import (
     Where,
     awaited,
     best_of,
+    check_options,
     combination,
     comparison,
 )
@@ -89,6 +90,9 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
         passages: Whether texts that are longer than the encoder reads are encoded in passages. A node parser of
             LlamaIndex makes nodes of them instead.
 
+    Raises:
+        TypeError: There is no such option.
+
     Example:
         >>> from llama_index.core.vector_stores.types import VectorStoreQuery
         >>> store = VlmsearchNodeStore(store="mock:")
@@ -107,6 +111,11 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
     min_score: float | None = None
     passages: bool = False
     _index: FrameworkIndex = PrivateAttr()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, options: Any) -> Any:
+        return _only_fields(cls, options)
 
     def __init__(self, store: str = DEFAULT_STORE, **options: Any) -> None:
         super().__init__(**{"store": store, **options})
@@ -154,20 +163,31 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
 
         Args:
             ref_doc_id: The id of the document.
-            delete_kwargs: Arguments of other stores; ignored.
+            delete_kwargs: Arguments of other stores; refused.
+
+        Raises:
+            TypeError: There is another argument.
         """
+        check_options("delete", delete_kwargs, ("ref_doc_id",))
         self._index.delete([node.id for node in self._index.find(FrameworkFilter({REF: ref_doc_id}))])
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
-        """Remove nodes.
+        """Remove nodes, by their ids or a filter; `clear` removes all.
 
         Args:
             node_ids: Their ids; None for all that pass the filters.
             filters: A filter that the nodes pass.
-            delete_kwargs: Arguments of other stores; ignored.
+            delete_kwargs: Arguments of other stores; refused.
+
+        Raises:
+            ConfigError: There are no ids, and no filter with a condition.
+            TypeError: There is another argument.
         """
+        check_options("delete_nodes", delete_kwargs, ("node_ids", "filters"))
+        if node_ids is None and (filters is None or not _has_condition(filters)):
+            raise ConfigError("delete_nodes takes `node_ids`, or `filters` with a condition; clear() removes all nodes")
         self._index.delete([node.id for node in self._find(node_ids, filters)])
 
     def clear(self) -> None:
@@ -199,7 +219,7 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
         Args:
             query: The query, with its mode and filters. ``text_search`` and ``sparse`` rank by words; ``hybrid``
                 adds the similarities of words and vectors, each scaled to 0 to 1, with ``alpha`` for the vectors.
-            kwargs: ``mmr_threshold`` for ``mmr``, as in the query; the rest is ignored.
+            kwargs: ``mmr_threshold`` for ``mmr``, as in the query.
 
         Returns:
             The nodes, their ids and their similarities, best first: cosines where vectors are given; relevances from 0
@@ -208,7 +228,9 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
         Raises:
             ConfigError: There is no such mode, or the store ranks no words.
             InvalidInputError: The query has no vector, or no text, and the mode asks for it.
+            TypeError: There is another argument.
         """
+        check_options("query", kwargs, ("mmr_threshold",))
         mode, limit = query.mode, query.similarity_top_k
         if mode in (VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE):
             matches = self._by_words(query, query.sparse_top_k or limit)
@@ -287,6 +309,16 @@ class VlmsearchNodeStore(BasePydanticVectorStore):
     aclear = awaited(clear)
     aget_nodes = awaited(get_nodes)
     aquery = awaited(query)
+
+
+def _only_fields(kind: type[BasePydanticVectorStore | MultiModalEmbedding], options: Any) -> Any:
+    """Return the options of a class; TypeError for an unknown one.
+
+    LlamaIndex adds the name of the class when it writes them to a file.
+    """
+    given = [name for name in options if name != "class_name"] if isinstance(options, dict) else []
+    check_options(kind.__name__, given, kind.model_fields)
+    return options
 
 
 _HYBRID = (VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SEMANTIC_HYBRID)
@@ -382,6 +414,10 @@ def _filter(filters: MetadataFilters | None) -> FrameworkFilter:
     if filters is None or not filters.filters:
         return FrameworkFilter()
     return FrameworkFilter(_to_where(filters), lambda node: _matches(filters, node.metadata))
+
+
+def _has_condition(condition: MetadataFilters | MetadataFilter) -> bool:
+    return isinstance(condition, MetadataFilter) or any(map(_has_condition, condition.filters))
 
 
 def _to_where(condition: MetadataFilters | MetadataFilter, *, negated: bool = False) -> Where | None:
@@ -546,6 +582,9 @@ class VlmsearchEmbedding(MultiModalEmbedding):
         encoder: The URL of the encoder.
         space: Which of its spaces; None for the first that texts and images share.
 
+    Raises:
+        TypeError: There is no such option.
+
     Example:
         >>> embedding = VlmsearchEmbedding(encoder="mock:")
         >>> len(embedding.get_query_embedding("a dog"))
@@ -555,6 +594,11 @@ class VlmsearchEmbedding(MultiModalEmbedding):
     encoder: str = DEFAULT_ENCODER
     space: str | None = None
     _embedder: SpaceEmbedder = PrivateAttr()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, options: Any) -> Any:
+        return _only_fields(cls, options)
 
     def model_post_init(self, context: Any, /) -> None:
         """Prepare the encoder, which is opened when it is first used."""
