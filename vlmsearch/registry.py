@@ -18,6 +18,7 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -117,10 +118,11 @@ class Url:
                 f"{_suggest_url(text, kind, known)}it begins with one of {', '.join(f'{name}:' for name in known)}"
             )
         location, _, query = rest.partition("?")
-        try:
+        options = None
+        with suppress(ValueError):  # its message has a part of the query
             options = tuple(parse_qsl(well_formed(query), keep_blank_values=True, strict_parsing=bool(query)))
-        except ValueError:
-            raise ConfigError(f"the options of {kind} {scheme}: are not of the form name=value&name=value") from None
+        if options is None:
+            raise ConfigError(f"the options of {kind} {scheme}: are not of the form name=value&name=value")
         if any(_CONTROL.search(part) for part in (location, *(value for _, value in options))):
             raise ConfigError(f"the URL of {kind} {scheme}: has a line break or another control character in it")
         return cls(scheme, location, options)
@@ -395,6 +397,7 @@ def _open(text: str, kind: ComponentKind, interface: type[T]) -> T:
     inner = ""
     if places and _types_of(factory).get(places[0].name) is Generator:
         url, inner = _split(url, _options_of(factory))
+    getattr(factory, "check_location", str)(url.location)  # before its options: a password is not to be repeated
     arguments = _arguments(factory, url, f"{kind} {url.scheme}:")
     location = open_generator(inner) if inner else url.location
     opened = factory(*([location] if location else []), **arguments)

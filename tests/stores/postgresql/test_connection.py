@@ -232,10 +232,30 @@ def test_a_password_in_a_variable_may_have_any_character(
         (f"mysql://u:{SECRET}@h/db", "^the environment variable 'APP_DATABASE_URL' has another value: it holds"),
         (f"host=h password={SECRET}", "^the environment variable 'APP_DATABASE_URL' has another value"),
         (f"postgres://u:{SECRET}/@h/db", "^APP_DATABASE_URL is not like .*: [?] # @ / in a password are %3F"),
-        (f"postgres://u:{SECRET}?@h/db", "^APP_DATABASE_URL is not like"),
-        (f"postgres://u:{SECRET}#@h/db", "^APP_DATABASE_URL is not like"),
-        (f"postgres://u:[{SECRET}@h/db", "^APP_DATABASE_URL is not like"),
-        (f"postgres://u:{SECRET}@h", "^APP_DATABASE_URL is not like"),
+        (f"postgres://u:{SECRET}@@h/db", "^APP_DATABASE_URL is not like .*: [?] # @ / in a password are %3F"),
+        (f"postgres://u:a@{SECRET}@h/db", "[?] # @ / in a password are %3F"),
+        (f"postgres://u:12/{SECRET}?{SECRET}=1@h/db", "[?] # @ / in a password are %3F"),
+        (f"postgres://u:{SECRET}@h", "^APP_DATABASE_URL is not like .*: it names no database: write one behind"),
+        (f"postgres://u:{SECRET}@h?sslmode=require", "it names no database"),
+        (f"postgres://u:{SECRET}@h/db/", "a name of a database has up to 63 letters, .* and no /$"),
+        (f"postgres://u:{SECRET}@h/d%20b", "a name of a database has up to 63 letters"),
+        (f"postgres://u:{SECRET}@h:54x/db", "a port is a number from 1 to 65535"),
+        (f"postgres://u:{SECRET}@h:99999/db", "a port is a number from 1 to 65535"),
+        (f"postgres://u:{SECRET}@h/db?port=0", "a port is a number from 1 to 65535"),
+        (
+            f"postgres://u:{SECRET}@h:1,i:2/db?host=j",
+            "2 ports do not go with 1 hosts: give one for all",
+        ),
+        (f"postgres://u:{SECRET}@h%20h/db", "a host is a name, an address, or a folder with %2F for /"),
+        (f"postgres://u:{SECRET}@[::1/db", "^APP_DATABASE_URL is not like"),
+        (f"postgres://u:{SECRET}%00@h/db", "%00 and a % without two hexadecimal digits are no text: % is %25"),
+        (f"postgres://u%00:{SECRET}@h/db", "%00 and a %"),
+        (f"postgres://u@h/db?password={SECRET}%00", "%00 and a %"),
+        (f"postgres://u:{SECRET}%zz@h/db", "%00 and a %"),
+        (f"postgres://u:{SECRET}%FF@h/db", "^APP_DATABASE_URL is not like"),
+        (f"postgres://u:{SECRET}@h/db?sslmode", "behind the [?] it has name=value&name=value"),
+        (f"postgres://u@h/db?password={SECRET}==", "with %3D for an = in a value"),
+        (f"postgres://u:{SECRET} @h/db", "a space in it is %20"),
         (f"postgres://u:{SECRET}@h/db?table=x&sslmode=require", "has table, and may have application_name, .*sslmode"),
     ],
 )
@@ -247,8 +267,112 @@ def test_a_variable_without_such_a_url_is_named_and_its_value_is_not(
         monkeypatch.setenv("APP_DATABASE_URL", value)
     with pytest.raises(ConfigError, match=message) as caught:
         open_store("postgresql:env:APP_DATABASE_URL")
-    assert SECRET not in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert not [text for text in _chain(caught.value) if SECRET in text]
+
+
+def _chain(exc: BaseException | None) -> Iterator[str]:
+    """What the exceptions hold that one leads to."""
+    while exc is not None:
+        yield f"{exc!r} {vars(exc)!r}"
+        exc = exc.__cause__ or exc.__context__
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgres://postgres:x@localhost:5533/shop?host=127.0.0.1",
+        "postgresql://u:p@localhost:5433/db?host=/tmp",
+        "postgresql://u@:5433/db?host=/tmp",
+        "postgresql://u@:5433/db",
+        "postgresql://u@a:1,b:2/db?host=c,d",
+        "postgresql://u@a:1,b/db?host=c,/d",
+        "postgresql://u@a:1/db?host=c,d",
+        "postgresql://u@[::1]:1,b:2/db",
+        "postgresql://u@a:1/db?host=::1",
+        "postgresql:///my%2Ddb?host=/tmp&user=u%40x&port=6&password=A+B%2B",
+        "postgresql://u@h/?dbname=db",
+        "postgresql://u:A+B@h/my%2Ddb?application_name=a+b",
+        "postgresql://u:[x]@h/db",
+        "postgresql://u:a?b#c[d;\u2100@h/db",
+        "postgresql://u@h/db?password=a#b;c",
+        "postgresql://u@h/db?sslmode=disable&sslmode=require&",
+        "postgresql://u@h/db?ssl=true",
+        "postgresql://u:a%20b%3A%C3%A4@h:/db",
+    ],
+)
+def test_the_url_of_a_variable_is_read_as_libpq_reads_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("PGHOST", "PGHOSTADDR", "PGSERVICE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("APP_DATABASE_URL", url)
+    found, meant = _settings("env:APP_DATABASE_URL"), conninfo_to_dict(url)
+    count = found.get("host", "").count(",") + 1
+    if "port" in meant and "," not in str(meant["port"]):
+        meant["port"] = ",".join([str(meant["port"])] * count)  # libpq has one port for all hosts
+    assert {name: found.get(name) for name in meant} == meant
+
+
+def test_a_parameter_without_a_value_is_as_if_it_were_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("APP_DATABASE_URL", f"postgres://u:{SECRET}@h/db?require_auth=&sslmode=")
+    found = _settings("env:APP_DATABASE_URL", tls=False)
+    assert (found["require_auth"], found["sslmode"]) == ("scram-sha-256,none", "disable")
+
+
+def test_other_hosts_have_the_ports_of_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("APP_DATABASE_URL", f"postgres://u:{SECRET}@h:5533/db")
+    for location in ("env:APP_DATABASE_URL", "//u@h:5533/db", "//u@:5533/db"):
+        for host, hosts, ports in (
+            ("/tmp", "/tmp", "5533"),
+            ("a,b", "a,b", "5533,5533"),
+            ("a:1,b", "a,b", "1,"),
+            ("::1", "::1", "5533"),
+        ):
+            found = _settings(location, host=host)
+            assert (found["host"], found["port"]) == (hosts, ports)
+    assert str(PostgresAddress.parse("//u@:5533/db")) == "postgresql://u@:5533/db"
+    monkeypatch.setenv("PGHOST", "db.example.org")
+    assert _settings("//u@:5533/db")["sslmode"] == "verify-full", "the host is that of PGHOST"
+    with pytest.raises(ConfigError, match="2 ports do not go with 3 hosts"):
+        _settings("//u@h:1,i:2/db", host="a,b,c")
+
+
+def test_a_nul_is_refused_wherever_it_is() -> None:
+    with pytest.raises(ConfigError, match=r"^a NUL character, which is %00 in a URL, cannot be in host$"):
+        open_store("postgresql://u@%2Ftmp%00/db")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("sslmode=bad", 'invalid sslmode value: "bad"'),
+        ("connect_timeout=abc", "bad value for connect_timeout: 'abc'"),
+        ("require_auth=abc", 'invalid require_auth value: "abc"'),
+        ("require_auth=md5,!md5", 'negative require_auth method "!md5" cannot be mixed'),
+        ("channel_binding=bad", 'invalid channel_binding value: "bad"'),
+        ("target_session_attrs=bad", 'invalid target_session_attrs value: "bad"'),
+        ("sslmode=prefer&sslrootcert=system", 'weak sslmode "prefer" may not be used with sslrootcert=system'),
+    ],
+)
+def test_a_parameter_that_libpq_does_not_take_is_named(query: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"postgres://u:{SECRET}@127.0.0.1:1,127.0.0.1:2/db?{query}"
+    with _store_of_variable(url, monkeypatch) as store, pytest.raises(ConfigError) as caught:
+        store.manifest()
+    assert str(caught.value).count(said) == 1
+    assert SECRET not in str(caught.value)
+
+
+def test_options_that_are_not_of_their_form_are_in_no_exception() -> None:
+    with pytest.raises(ConfigError, match="not of the form name=value&name=value") as caught:
+        open_store(f"postgresql://u@h/db?{SECRET}")
+    assert not [text for text in _chain(caught.value) if SECRET in text]
+
+
+@pytest.mark.parametrize("before", ["postgresql://", "postgresql:env:postgres://", "postgresql:postgres://"])
+@pytest.mark.parametrize("options", ["", "?sslmode=require", "?sslmode=require&table=x"])
+def test_a_password_in_an_argument_is_refused_before_its_options(before: str, options: str) -> None:
+    with pytest.raises(ConfigError, match=r"takes no password here: .* write postgresql:env:") as caught:
+        open_store(f"{before}user:{SECRET}@db.example.com/photos{options}")
+    assert not [text for text in _chain(caught.value) if SECRET in text]
 
 
 @pytest.mark.parametrize("before", ["postgresql://", "postgresql:env:postgres://"])
@@ -294,7 +418,7 @@ def test_a_variable_may_require_tls_without_a_check_of_the_certificate(
         store.manifest()
     with (
         _store_of_variable(f"{url}best&", monkeypatch) as store,
-        pytest.raises(BackendError, match="sslmode") as caught,
+        pytest.raises(ConfigError, match='invalid sslmode value: "best"') as caught,
     ):
         store.manifest()
     assert SECRET not in str(caught.value)

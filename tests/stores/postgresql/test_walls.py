@@ -132,6 +132,15 @@ def test_a_table_that_is_not_as_it_is_made_is_refused(
     return None
 
 
+def test_a_table_of_ones_own_with_other_columns_has_no_other_owner_to_trust(
+    server: PostgresServer, database: str
+) -> None:
+    execute(server.url_of("app", database), "CREATE TABLE app.vlmsearch_index (id text)")
+    with open_store(f"{server.url_of('app', database)}?schema=app") as store, pytest.raises(ConfigError) as caught:
+        store.manifest()
+    assert str(caught.value).endswith("it has the columns id; name another schema or table")
+
+
 @pytest.mark.parametrize("table", ["vlmsearch$1", "vlmsearch$1$2", "vlmsearch_rejects"])
 def test_every_table_of_an_index_is_looked_at(table: str, server: PostgresServer, database: str) -> None:
     url = server.url_of("app", database)

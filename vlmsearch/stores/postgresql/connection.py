@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import psycopg
 from pgvector.psycopg.vector import register_vector_info
@@ -43,9 +43,12 @@ _USER = re.compile(r"[A-Za-z0-9._~-]{1,63}")
 _DATABASE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 _PASSWORD_VARIABLE = "PGPASSWORD"  # noqa: S105 - the name of a variable, not its value
 _EXAMPLE = "postgresql://user:password@host:5432/database"
+_ENCODED = "? # @ / in a password are %3F %23 %40 %2F"
+_OWN_OPTIONS = "options of vlmsearch are behind the name: postgresql:env:NAME?table=photos"
+_NO_CODE = re.compile("%(?:00|(?![0-9A-Fa-f]{2}))")
 _PARAMETERS = (
-    "application_name, channel_binding, connect_timeout, gssencmode, host, options, password, require_auth, sslcert, "
-    "sslkey, sslmode, sslnegotiation, sslrootcert, target_session_attrs"
+    "application_name, channel_binding, connect_timeout, dbname, gssencmode, host, options, password, port, "
+    "require_auth, sslcert, sslkey, sslmode, sslnegotiation, sslrootcert, target_session_attrs, user"
 )
 """Parameters of libpq that the URL in a variable may have."""
 _MAX_CONNECTIONS = 100
@@ -78,6 +81,8 @@ _REFUSED = re.compile(
     r"authentication failed|no password supplied|does not exist|pg_hba\.conf|certificate|not support SSL", re.IGNORECASE
 )
 """Parts of messages about a connection that no further attempt can make."""
+_UNREAD = re.compile(r"invalid \S+ value|invalid integer value|bad value for|weak sslmode|require_auth method")
+"""Parts of messages about a parameter that libpq does not take."""
 _ADVICE = {
     'database ".*" does not exist': "make it with CREATE DATABASE, or name another one",
     'role ".*" does not exist': "make it with CREATE ROLE, or name another user in the URL or PGUSER",
@@ -114,16 +119,13 @@ class PostgresAddress:
         """
         if location.startswith("env:") and location[4:].isidentifier():
             return cls._in_variable(location[4:])
-        before, at, after = location.removeprefix("//").replace(":@", "@", 1).rpartition("@")
-        if ":" in before:
-            raise ConfigError(
-                "a PostgreSQL URL takes no password here: put the URL into an environment variable and write "
-                f"postgresql:env:DATABASE_URL, or the password into {_PASSWORD_VARIABLE} or ~/.pgpass"
-            )
+        refuse_password(location)
+        before, at, after = _divided(location)
         hosts, _, database = after.partition("/")
         parts = tuple(unquote(host) for host in hosts.split(",") if host)
         is_valid = location.startswith("//") and (not before or _USER.fullmatch(before))
-        if not is_valid or not all(host[0] == "/" or parse_address(host) for host in parts):
+        # a port alone is that of libpq's own host
+        if not is_valid or not all(host[0] == "/" or parse_address(re.sub("^:", "h:", host)) for host in parts):
             shown = f"//{after}" if at else location  # before the @ may be a password, in whatever form
             raise ConfigError(
                 f"the address of a database is postgresql://user@host:5432/database, not postgresql:{shown}"
@@ -139,18 +141,14 @@ class PostgresAddress:
         if not value.startswith(("postgresql://", "postgres://")):
             state = "has another value" if value else "is not set"
             raise ConfigError(f"the environment variable {name!r} {state}: it holds a URL such as {_EXAMPLE}")
-        try:
-            url = urlsplit(value)
-            address = cls.parse(f"//{url.netloc.rpartition('@')[2]}{url.path}")
-        except ValueError:  # its message may have a part of a password
-            raise ConfigError(f"{name} is not like {_EXAMPLE}: ? # @ / in a password are %3F %23 %40 %2F") from None
-        given = {"password": unquote(url.password or ""), **dict(parse_qsl(url.query))}
-        if others := ", ".join(sorted(given.keys() - set(_PARAMETERS.split(", ")))):
-            raise ConfigError(
-                f"the URL in {name} has {others}, and may have {_PARAMETERS}; options of vlmsearch are behind the "
-                f"name: postgresql:env:{name}?table=photos"
-            )
-        return replace(address, user=unquote(url.username or ""), parameters=given)
+        given: dict[str, str] | None = None
+        with suppress(psycopg.Error, ValueError):  # its message may have a part of a password
+            given = {key: str(part) for key, part in conninfo_to_dict(value).items() if part}
+        if fault := _fault_of(value.partition("://")[2], given):
+            raise ConfigError(f"{name} is not like {_EXAMPLE}: {fault}")
+        rest = dict(given or {})
+        hosts, ports, database, user = (rest.pop(key, "") for key in ("host", "port", "dbname", "user"))
+        return cls(_with_ports(hosts, ports.split(",")), database, user, rest)
 
     def __str__(self) -> str:
         user = f"{quote(self.user)}@" if self.user else ""
@@ -159,7 +157,7 @@ class PostgresAddress:
     @property
     def is_local(self) -> bool:
         """Return whether every host is this machine. Without one, libpq takes them from variables."""
-        named = [host for host, _ in map(_host_and_port, self.hosts)] or os.environ.get("PGHOST", "").split(",")
+        named = [host for host, _ in map(_host_and_port, self.hosts) if host] or os.environ.get("PGHOST", "").split(",")
         hosts = filter(None, (*named, *os.environ.get("PGHOSTADDR", "").split(",")))
         return not os.environ.get("PGSERVICE") and all(host[0] in "/@" or is_loopback(host) for host in hosts)
 
@@ -451,7 +449,7 @@ class PostgresConnection:
                 problems.append(
                     f"{address.get('host', 'server')}: {exc}" if isinstance(exc, TimeoutError) else str(exc)
                 )
-        raise psycopg.OperationalError("; ".join(problems))
+        raise psycopg.OperationalError("; ".join(dict.fromkeys(problems)))
 
     def _connect(self, deadline: _Deadline) -> Session:
         """Connect, and make the types of pgvector known to the connection where the database has it."""
@@ -550,6 +548,8 @@ class PostgresConnection:
         if _is_refused(exc):
             advice = next(text for pattern, text in _ADVICE.items() if re.search(pattern, said))
             return BackendError(f"{self.name} refused the connection: {said}; {advice}")
+        if isinstance(exc, psycopg.Error) and exc.sqlstate is None and _UNREAD.search(said):
+            return ConfigError(f"{self.name} cannot be connected to: {said}")
         if is_lost or isinstance(exc, OSError) or (isinstance(exc, psycopg.OperationalError) and exc.sqlstate):
             return BackendUnavailableError(f"{self.name} could not be reached to {operation}: {said}")
         return BackendError(f"{self.name} failed to {operation}: {said}")
@@ -563,9 +563,10 @@ class PostgresConnection:
 def connect(address: PostgresAddress, options: PostgresOptions) -> PostgresConnection:
     """Return the database at ``address``. Nothing is opened yet."""
     given = address.parameters
-    if hosts := options.host or given.get("host"):
-        address = replace(address, hosts=tuple(hosts.split(",")))
     parts = list(map(_host_and_port, address.hosts))
+    if options.host:
+        address = replace(address, hosts=_with_ports(options.host, [port for _, port in parts]))
+        parts = list(map(_host_and_port, address.hosts))
     usual = given.get("sslmode") or ("prefer" if address.is_local else "verify-full")
     mode = {None: usual, True: "verify-full", False: "disable"}[options.tls]
     is_encrypted = mode == "verify-full"
@@ -588,15 +589,81 @@ def connect(address: PostgresAddress, options: PostgresOptions) -> PostgresConne
         "sslcert": options.tls_certificate_file or given.get("sslcert"),
         "sslkey": options.tls_key_file or given.get("sslkey"),
     }
-    conninfo = make_conninfo(**{key: str(value) for key, value in settings.items() if value not in ("", None)})
+    texts = {key: str(value) for key, value in settings.items() if value not in ("", None)}
+    if others := ", ".join(key for key, text in texts.items() if "\0" in text):
+        raise ConfigError(f"a NUL character, which is %00 in a URL, cannot be in {others}")
+    conninfo = make_conninfo(**texts)
     secrets = (given.get("password", ""), os.environ.get(_PASSWORD_VARIABLE, ""))
     return PostgresConnection(str(address), conninfo, options, secrets)
+
+
+def refuse_password(location: str) -> None:
+    """Raise ConfigError for a password in an argument, without repeating it."""
+    if ":" in _divided(location)[0]:
+        raise ConfigError(
+            "a PostgreSQL URL takes no password here: put the URL into an environment variable and write "
+            f"postgresql:env:DATABASE_URL, or the password into {_PASSWORD_VARIABLE} or ~/.pgpass"
+        )
+
+
+def _divided(location: str) -> tuple[str, str, str]:
+    return location.removeprefix("//").replace(":@", "@", 1).rpartition("@")
+
+
+def _fault_of(url: str, given: Mapping[str, str] | None) -> str:
+    """Say what is wrong with the URL of a variable, without its values; "" where nothing is.
+
+    Args:
+        url: All behind ``postgresql://``.
+        given: What libpq read in it; None where it could not.
+    """
+    authority, _, rest = url.partition("/")
+    pairs = list(filter(None, f"{authority.rpartition('@')[2]}/{rest}".partition("?")[2].split("&")))
+    read = given or {}
+    names = {pair.partition("=")[0] for pair in pairs} if given is None else read.keys()
+    others = ", ".join(sorted(names - set(_PARAMETERS.split(", "))))
+    ports, hosts = read.get("port", "").split(","), read.get("host", "").split(",")
+    database = read.get("dbname", "")
+    faults = (
+        (" " in url, "a space in it is %20"),  # libpq refuses one from version 17 on
+        (given is None and _NO_CODE.search(url), "%00 and a % without two hexadecimal digits are no text: % is %25"),
+        (others, f"it has {others}, and may have {_PARAMETERS}; {_OWN_OPTIONS}"),
+        (
+            given is None and any(pair.count("=") != 1 for pair in pairs),
+            "behind the ? it has name=value&name=value, with %3D for an = in a value",
+        ),
+        (given is None or authority.count("@") > 1, _ENCODED),
+        (not all(parse_address(f"h:{port}") for port in ports if port), "a port is a number from 1 to 65535"),
+        (not all(map(_is_host, hosts)), "a host is a name, an address, or a folder with %2F for /"),
+        (not database, "it names no database: write one behind the host, as in host:5432/database"),
+        (not _DATABASE.fullmatch(database), "a name of a database has up to 63 letters, digits, _, . and -, and no /"),
+    )
+    fault = next((text for is_so, text in faults if is_so), "")
+    return _ENCODED if fault and "@" in rest else fault
+
+
+def _is_host(host: str) -> bool:
+    return host[:1] in ("", "/", "@") or any(map(parse_address, (host, f"[{host}]")))
+
+
+def _with_ports(hosts: str, ports: Sequence[str | int | None]) -> tuple[str, ...]:
+    """Return hosts, with other ports unless they have their own: one for all, or one for each, as libpq does."""
+    parts = [_host_and_port(host) for host in hosts.split(",")]
+    if any(port for _, port in parts):
+        ports = [port for _, port in parts]
+    if len({*ports}) < 2:
+        ports = [*ports, None][:1] * len(parts)
+    if len(ports) != len(parts):
+        raise ConfigError(f"{len(ports)} ports do not go with {len(parts)} hosts: give one for all, or one for each")
+    names = (f"[{name}]" if parse_address(f"[{name}]") else name for name, _ in parts)
+    return tuple(f"{name}:{port}" if port else name for name, port in zip(names, ports, strict=True))
 
 
 def _host_and_port(host: str) -> tuple[str, str | int | None]:
     """Split the port off a host or the folder of a socket."""
     folder, _, port = host.rpartition(":")
-    return parse_address(host) or ((folder, port) if folder and port.isdecimal() else (host, None))
+    is_split = port.isdecimal() and folder[:1] in ("", "/", "@")
+    return parse_address(host) or parse_address(f"[{host}]") or ((folder, port) if is_split else (host, None))
 
 
 def _begin(timeout: float) -> str:

@@ -97,10 +97,11 @@ def check_tables(
     for name, oid, comment, user, faults, columns in all_rows(session, _TABLES, (schema, list(tables))):
         is_other = bool(({*columns} ^ {*tables[name]}) - {READERS})
         if reasons := [*faults, *([f"it has the columns {', '.join(columns)}"] if is_other else [])]:
+            trust = f"if you trust its owner, GRANT that role TO {user} WITH INHERIT FALSE, SET FALSE, else "
             raise ConfigError(
                 f"{index} has a table {schema}.{name} that is not one of vlmsearch and of the role {user}: "
-                f"{'; '.join(reasons)}; if you trust its owner, GRANT that role TO {user} WITH INHERIT FALSE, SET "
-                "FALSE, else name another schema or table"
+                f"{'; '.join(reasons)}; {trust if reasons[-1].startswith('it belongs to') else ''}"
+                "name another schema or table"
             )
         checked[name] = CheckedTable(oid, comment or "")
     return checked

@@ -43,6 +43,7 @@ from vlmsearch.stores.postgresql.connection import (
     check_name,
     connect,
     quoted,
+    refuse_password,
 )
 from vlmsearch.stores.postgresql.earlier import earlier_tables
 from vlmsearch.stores.postgresql.ownership import CheckedTable, check_tables, exposures, proof_of
@@ -123,6 +124,7 @@ class PostgresStore(DatabaseStore):
     format = 3
     default_language = AUTO
     is_served = True
+    check_location = staticmethod(refuse_password)
 
     def __init__(
         self,
