@@ -90,6 +90,7 @@ def test_passages_that_another_writer_put_back_are_not_shown(
     queries = unit_vectors(1, TEXT)
     with open_store(url) as store, open_store(url) as other:
         assert isinstance(store, ChromaStore)
+        assert isinstance(other, ChromaStore)
         store.bind("e", SPACES)
         other.bind("e", SPACES)
         upsert, seen = store._documents.upsert, list[object]()
