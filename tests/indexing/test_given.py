@@ -172,8 +172,8 @@ def test_a_picture_that_cannot_be_read_has_an_id_and_is_rejected(
     monkeypatch.setattr("PIL.ImageFile.LOAD_TRUNCATED_IMAGES", is_lenient)  # as WeasyPrint sets it
     make_scene(1).draw(96).save(tmp_path / "cut.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:300])
-    with pytest.raises(InvalidInputError, match="cut short") as caught:
-        pipeline.add(Image.open(tmp_path / "cut.png"))
+    with Image.open(tmp_path / "cut.png") as picture, pytest.raises(InvalidInputError, match="cut short") as caught:
+        pipeline.add(picture)
     assert caught.value.code == "truncated"
 
 
