@@ -23,7 +23,7 @@ _GPUS = "gpu_device_ids"
 PICTURES = "image_url"
 """The input for pictures: pull request 18381 of NVIDIA/TensorRT-LLM."""
 _SET_ELSEWHERE = {
-    "triton_config.decoupled": "`decoupled` (--decoupled or --unary) sets it, for the server as well",
+    "triton_config.decoupled": "`decoupled` sets it, for the server as well",
     "triton_config.max_batch_size": "it is 0: the LLM API batches in flight, and the model takes no batches itself",
 }
 _GROUPS = re.compile(r"\d+(,\d+)*(;\d+(,\d+)*)*")
