@@ -388,7 +388,7 @@ def test_every_setting_of_a_session_is_pinned_or_has_a_reason(server: PostgresSe
 
 HOSTILE = {
     "search_path": "public", "standard_conforming_strings": "off", "row_security": "on", "TimeZone": "'Asia/Kolkata'",
-    "statement_timeout": "'1ms'", "lock_timeout": "'1ms'", "client_min_messages": "error",
+    "statement_timeout": "'1s'", "lock_timeout": "'1s'", "client_min_messages": "error",
     "gin_fuzzy_search_limit": "1", "default_transaction_isolation": "serializable", "client_encoding": "LATIN1",
     "DateStyle": "'SQL, DMY'", "IntervalStyle": "sql_standard", "bytea_output": "escape", "extra_float_digits": "-15",
     "transform_null_equals": "on", "array_nulls": "off", "quote_all_identifiers": "on", "backslash_quote": "off",
