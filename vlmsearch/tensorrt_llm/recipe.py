@@ -149,11 +149,8 @@ def find_llm_recipe(location: str) -> LlmRecipe:
     ConfigError says which there are.
     """
     if "/" in location or os.sep in location or location.endswith(".toml"):
-        path = expand_home(location)
-        file = "recipe.toml" if path.is_dir() else ""
-        return dataclasses.replace(
-            read_llm_recipe(path / file), location=os.path.join(location, file) if file else location
-        )
+        place = os.path.join(location, "recipe.toml") if expand_home(location).is_dir() else location
+        return dataclasses.replace(read_llm_recipe(expand_home(place)), location=place)
     known = recipe_names(LANGUAGE)
     if location in recipe_names():
         raise ConfigError(f"{location} is an encoder: `vlmsearch build {location}`; here are {', '.join(known)}")

@@ -203,7 +203,7 @@ class ChromaVectorStore(RowByRowStore):
 
         A writer that read a document before it had readers may write its passages after those that have them.
         """
-        rows = dict(self.rows(ids, "document"))
+        rows = self.rows(ids, "document")
         wholes = {**rows, **self.rows({document_of(id) for id in rows} - rows.keys(), "document")}
         passing = {id for id, row in wholes.items() if scope.matches(row.document.metadata)}
         return {id: row for id, row in rows.items() if {id, document_of(id)} <= passing}

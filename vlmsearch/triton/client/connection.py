@@ -132,8 +132,8 @@ class Connection(Closable):
 
         Raises BackendUnavailableError when time is up, and BackendError where another attempt would not help.
         ``timeout`` is how many seconds an attempt may take, if not the connection's. ``on_recovery`` is called before
-        each attempt after a failure. The error of an attempt that was too slow has the
-        failure before it, which may say what was wrong with the server.
+        each attempt after a failure. The error of an attempt that was too slow has the failure before it, which may say
+        what was wrong with the server.
         """
         end = time.monotonic() + self._deadline
         usual = _FIRST_PAUSE
@@ -237,10 +237,6 @@ class Connection(Closable):
                 self._server = tuple(map(int, given.version.split(".")[:2]))
             return self._server >= _CANCELS_FROM
         return False
-
-    def _seconds(self, end: float) -> float:
-        """Return how long an attempt may take yet."""
-        return max(min(self._timeout, end - time.monotonic()), 0.0)
 
     def _done(
         self,
